@@ -1,0 +1,240 @@
+"""The journal: every fact of a run, in the order it became known. The decision is a function of it.
+
+The shell appends events, each in one transaction, before anything looks at them; the core folds them.
+Facts that depend on time (a deadline, a gap, an unreachable server) are events too, because the core
+has no clock. No event holds a verdict or a count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from prefillgate.core.cells import Cell
+from prefillgate.core.policy import Policy
+
+
+class Purpose(StrEnum):
+    """Why a cell was planned."""
+
+    BASELINE_PASS = "baseline_pass"  # the first look at the baseline, before the candidate's budget
+    AA = "aa"  # the second pass over the baseline (instrument check)
+    SCREEN = "screen"  # a candidate cell alone
+    PAIR = "pair"  # half of a throughput pair; the candidate half is an ordinary promotion unit
+    REPLICATE = "replicate"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRef:
+    """A case of the plan: its id, the digest of its canonical body, and its length in characters."""
+
+    case_id: str
+    sha256: str
+    characters: int
+    max_tokens: int | None = None
+    greedy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One named difference between the two profiles. `declared` ones are what the run is about."""
+
+    area: str  # layer placement, draft head, KV cache, weights, build, other
+    name: str
+    baseline: str | None
+    candidate: str | None
+    declared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """First event of every journal: what is compared, by which numbers, on which prompts."""
+
+    run_id: str
+    started_at: float
+    seed: int
+    policy: Policy
+    cases: tuple[CaseRef, ...]
+    replay_set_name: str
+    replay_set_sha256: str
+    baseline_url: str
+    candidate_url: str
+    differences: tuple[Difference, ...] = ()
+    first_replicate: int = 1  # replicates are numbered for the life of a pair of profile digests
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSeen:
+    """A server epoch was met and probed. `findings` name what the probe could not show."""
+
+    arm: str
+    server_epoch: str
+    seen_at: float
+    engine: str
+    build: str | None
+    model: str | None
+    counter_alive: bool
+    cold_proof: str | None  # the means shown to work, a ColdProof value
+    shares_blocks: bool
+    findings: tuple[str, ...] = ()
+    weights: str | None = None  # what tells the weights apart (path, size, parameter count), as the server tells it
+    context_tokens: int | None = None
+    settings: tuple[tuple[str, str], ...] = ()  # what else the server told of its profile
+
+
+@dataclass(frozen=True, slots=True)
+class CellMeasured:
+    """A cell came to its end. Its text lies beside it in the store, whole."""
+
+    cell_id: int  # position in the plan's order, unique in the journal
+    cell: Cell
+    purpose: Purpose
+    pair: int | None = None  # throughput pair, or pair of the replicate
+    round: int = 0
+    attempt: int = 1  # of the same planned place, after invalid ones
+    seed: int | None = None
+    nonce: str | None = None
+    reason: str | None = None  # why failed or invalid, one word
+    detail: str | None = None  # the server's message, one clean line
+    http_status: int | None = None
+    time_to_first_token_ms: float | None = None
+    draft_tokens: int | None = None
+    draft_accepted_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """One check on one output. `bad` None means the check erred: an Error, never a pass."""
+
+    check: str
+    version: str
+    bad: bool | None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CellChecked:
+    """The outcomes of the checks on a measured cell, with each check's version."""
+
+    cell_id: int
+    outcomes: tuple[CheckOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateStarted:
+    """A replicate was begun: new seed, and from here on new cells only."""
+
+    number: int
+    at: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeparationKept:
+    """The replicate may begin: `how` is gap, restart or another_process."""
+
+    number: int
+    at: float
+    how: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateAborted:
+    """The replicate cannot be finished (deadline, budget, measurement lost, separation impossible)."""
+
+    number: int
+    at: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateUnavailable:
+    """N refusals in a row after a probe that worked: availability, no claim about quality."""
+
+    at: float
+    refusals: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementLost:
+    """The instrument broke in a way cells cannot show. `reason` is CamelCase."""
+
+    at: float
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overridden:
+    """A person's word, with a reason."""
+
+    at: float
+    verdict: str  # promote or rollback
+    actor: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CauseNoted:
+    """A person wrote down the cause. Until then it is Unverified."""
+
+    at: float
+    actor: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed:
+    at: float
+
+
+Event = (
+    Planned
+    | EpochSeen
+    | CellMeasured
+    | CellChecked
+    | ReplicateStarted
+    | SeparationKept
+    | ReplicateAborted
+    | CandidateUnavailable
+    | MeasurementLost
+    | DeadlinePassed
+    | Overridden
+    | CauseNoted
+    | RunResumed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What a cell said, kept whole beside its event: reasoning, content and tool calls apart.
+
+    `request` is the body as sent and `response` the raw reply; both exactly as they went over the wire.
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: str = ""  # JSON array, or empty
+    request: str = ""
+    response: str = ""
+
+
+class Journal(Protocol):
+    """Where events go. Implemented by `prefillgate.evidence`; one writer."""
+
+    def append(self, event: Event, texts: Texts | None = None) -> None:
+        """Commit one event, durably, in one transaction."""
+
+    def events(self) -> tuple[Event, ...]:
+        """Every event in order."""
+
+    def texts(self, cell_id: int) -> Texts | None:
+        """What the cell said, or None when nothing was kept."""

@@ -1,0 +1,220 @@
+"""What an answer carries, as plain values: everything a report, a terminal or a machine may say.
+
+There is one source (`prefillgate.core.judge`), so HTML, Markdown, JUnit, JSON and the one line cannot disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from prefillgate.core.cells import Cell
+from prefillgate.core.journal import CheckOutcome, Difference, Purpose
+
+
+class Outcome(StrEnum):
+    """The decision."""
+
+    PROMOTE = "promote"
+    HOLD = "hold"
+    ROLLBACK = "rollback"
+    CONTINUE = "continue"  # only while a run is under way
+
+
+class Promotion(StrEnum):
+    ALLOWED = "Allowed"
+    BLOCKED = "Blocked"
+
+
+class Rollback(StrEnum):
+    ALLOWED = "Allowed"
+    REFUSED = "Refused"
+
+
+class CellClass(StrEnum):
+    """What a scored cell is worth as evidence (STATISTICS.md section 1)."""
+
+    FRESH = "fresh"
+    COPY = "copy"
+    PARTIAL = "partial"
+    UNKNOWN = "unknown"
+    CONTRADICTED = "contradicted"
+    ORPHAN = "orphan"
+
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCounts:
+    """One arm restated. Intervals are two-sided 95 % Clopper-Pearson, None where nothing was seen."""
+
+    requests: int  # scored cells
+    prefills: int  # fresh units
+    decision_prefills: int  # n of STATISTICS.md section 1
+    copies: int
+    partial: int
+    unknown: int  # contradicted ones too
+    orphans: int
+    bad_requests: int
+    bad_prefills: int  # bad fresh units
+    bad_for_promotion: int  # k
+    request_interval: Interval | None
+    prefill_interval: Interval | None
+    invalid: int = 0
+    effective_prefills: float | None = None  # Kish n_eff, a diagnostic
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The naive and the honest test side by side, over the prompts both arms saw. One-sided p values."""
+
+    fisher_by_request: float | None
+    fisher_by_prefill: float | None
+    boschloo_by_prefill: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CellView:
+    """A cell as shown: its class, the unit it belongs to, and why."""
+
+    cell_id: int
+    cell: Cell
+    purpose: Purpose
+    pair: int | None
+    cell_class: CellClass | None  # None for an invalid cell
+    unit: int | None  # units are numbered per arm from 1
+    bad: bool | None
+    witness: str  # "cache_n 0, processed 312 of 312"
+    outcomes: tuple[CheckOutcome, ...] = ()
+    reason: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PathPoint:
+    """One step of the acceptance path: after so many units, so many bad."""
+
+    prefills: int
+    bad: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairFactor:
+    """One complete pair of a replicate and what it did to E."""
+
+    pair: int
+    case_id: str
+    candidate_bad: bool
+    baseline_bad: bool
+    factor: float
+    e_value: float  # after this pair
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateView:
+    """One replicate. `ending` is confirmed, clean, futile, capped, aborted, or None while it runs."""
+
+    number: int
+    threshold: float
+    ending: str | None
+    candidate_units: int
+    candidate_bad: int
+    pairs: tuple[PairFactor, ...]
+    e_value: float
+    separation: str | None  # gap, restart, another_process
+    separation_detail: str = ""
+    candidate_rate_upper: float | None = None  # one-sided 95 % bound
+    carrying_prompts: tuple[str, ...] = ()  # prompts whose pairs raised E
+
+
+class ThroughputState(StrEnum):
+    NOT_WORSE = "NotWorse"
+    WORSE = "Worse"
+    OPEN = "Open"
+    NOT_COMPARED = "NotCompared"
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputPair:
+    """One pair: the same prompt on both arms, adjacent in time. Rates in tokens per second."""
+
+    pair: int
+    case_id: str
+    baseline_tokens_per_second: float | None
+    candidate_tokens_per_second: float | None
+    used: bool
+    why_not: str = ""
+    identical_output: bool | None = None
+    slow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputView:
+    """Decode throughput. Ratios are candidate over baseline."""
+
+    state: ThroughputState
+    margin: float
+    pairs: tuple[ThroughputPair, ...]
+    pairs_used: int
+    prompts_in_pairs: int
+    ratio: float | None  # Hodges-Lehmann, exponentiated
+    ratio_interval: Interval | None  # 90 % two-sided: each end is a one-sided 95 % bound
+    e_not_worse: float
+    e_worse: float
+    baseline_ms_per_token: float | None
+    candidate_ms_per_token: float | None
+    baseline_tokens_per_second: float | None
+    candidate_tokens_per_second: float | None
+    slow_share_candidate: float | None
+    slow_share_baseline: float | None
+    identical_share: float | None
+    aa_identical_share: float | None
+    pairs_needed: int | None
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer. `sentences` are what a person reads first, most important first."""
+
+    decision: Outcome
+    promotion: Promotion
+    rollback: Rollback
+    reason: str  # CamelCase
+    sentences: tuple[str, ...]
+    cause: str = "Unverified"
+    what_would_change: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A decision with everything that stands behind it."""
+
+    title: str
+    decision: Decision
+    policy_name: str
+    margin: float
+    acceptance: tuple[int, ...]
+    baseline: ArmCounts
+    candidate: ArmCounts
+    comparison: Comparison
+    cells: tuple[CellView, ...]
+    path: tuple[PathPoint, ...]  # acceptance path of the candidate
+    alarm: bool
+    alarm_level: float  # CUSUM now, in nats
+    alarm_at: float  # CUSUM level that alarms, in nats
+    replicates: tuple[ReplicateView, ...]
+    throughput: ThroughputView
+    differences: tuple[Difference, ...]
+    prompts: int
+    distinct_outputs: int | None
+    prefills_used: int  # both arms
+    budget: int
+    notes: tuple[str, ...] = ()  # findings, warnings
+    replay_set_name: str = ""
+    replay_set_sha256: str = ""
+    baseline_name: str = "baseline"
+    candidate_name: str = "candidate"
+    started_at: float | None = None
+    ended_at: float | None = None

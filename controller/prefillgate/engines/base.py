@@ -1,0 +1,161 @@
+"""The one protocol every engine speaks. The runner knows nothing else of a model server.
+
+An engine turns a case's body into a request that forces a fresh prefill, sends it once, and tells what
+the server reported: counters, timings, text. It never retries a generation and never judges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+Body = dict[str, Any]
+
+
+class EngineError(Exception):
+    """A server could not be reached or did not answer as its family does. Base of both kinds."""
+
+
+class TransientEngineError(EngineError):
+    """Trying again may help: refused connection, 429, 503, a model still loading."""
+
+
+class TerminalEngineError(EngineError):
+    """Trying again will not help: TLS failure, 401, 404, HTML instead of JSON, wrong server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What discovery told. None where this server tells nothing."""
+
+    engine: str
+    build: str | None
+    model: str | None  # the id to send as `model`
+    models: tuple[str, ...]
+    server_epoch: str | None
+    weights: str | None = None
+    context_tokens: int | None = None  # per slot
+    slots: int | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The server's own totals since its start, from /metrics. None where not exported."""
+
+    prompt_tokens_processed: float | None = None
+    prompt_tokens_cached: float | None = None
+    output_tokens: float | None = None
+    draft_tokens: float | None = None
+    draft_accepted_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """How busy the server is now. None where it does not tell."""
+
+    running: int | None = None
+    waiting: int | None = None
+
+    @property
+    def idle(self) -> bool | None:
+        """True when nothing runs or waits, None when nothing is told."""
+        if self.running is None and self.waiting is None:
+            return None
+        return not self.running and not self.waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the capability probe showed in this server epoch (ENGINES.md section 1).
+
+    `cold_proof` is a `ColdProof` value or None: the means of forcing a fresh prefill that was seen to work.
+    """
+
+    counter_alive: bool
+    cold_proof: str | None
+    counters_agree: bool | None  # None: no /metrics
+    findings: tuple[str, ...] = ()  # one sentence each: what could not be shown, and the flag that would give it
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request as it will be sent. `changes` name every field the gate touched, old and new value."""
+
+    path: str  # "/v1/completions"
+    body: Body
+    changes: tuple[tuple[str, Any, Any], ...]
+
+
+class AnswerStatus(StrEnum):
+    """How a request ended. Only `refused` was never accepted by the server."""
+
+    OK = "ok"
+    FAILED = "failed"  # accepted, then no complete answer
+    REFUSED = "refused"  # no connection, TLS failure, any 4xx, 503, before a byte of the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one request brought. Token counts as reported, None where absent. Times in seconds since the epoch."""
+
+    status: AnswerStatus
+    started_at: float
+    ended_at: float
+    http_status: int | None = None
+    reason: str | None = None  # one CamelCase word when not ok: Timeout, ConnectionLost, ConnectionRefused, Tls,
+    # HttpError, NotJson, CutStream, EmptyAnswer, ErrorInStream, TooLong ...
+    detail: str | None = None  # the server's message, at most 500 characters, one line
+    retry_after_seconds: float | None = None
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: str = ""  # JSON array as text, or empty
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    processed_tokens: int | None = None
+    output_tokens: int | None = None
+    prefill_ms: float | None = None
+    decode_ms: float | None = None
+    time_to_first_token_ms: float | None = None
+    draft_tokens: int | None = None
+    draft_accepted_tokens: int | None = None
+    request_id: str | None = None
+    raw: str = ""  # the reply as it came over the wire, decoded with replacement
+    findings: tuple[str, ...] = field(default=())  # what was odd about the reply, one sentence each
+
+
+class Engine(Protocol):
+    """One server of one family. Use as an async context manager."""
+
+    name: str
+    shares_blocks: bool  # whether in-flight requests share prefix blocks
+    url: str
+
+    async def __aenter__(self) -> Engine: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    async def discover(self) -> Identity:
+        """Who is there. Raises `TransientEngineError` or `TerminalEngineError`."""
+
+    async def probe(self, salt: str, model: str | None) -> Capabilities:
+        """The capability probe, once per server epoch, on a synthetic prompt that `salt` makes new."""
+
+    def prepare(
+        self, path: str, body: Body, *, model: str | None, seed: int | None, nonce: str, cold_proof: str | None
+    ) -> PreparedRequest:
+        """The body that forces a fresh prefill by `cold_proof` (the nonce where the engine has no knob)."""
+
+    async def generate(self, request: PreparedRequest, timeout_seconds: float) -> Answer:
+        """Send once; never raises for what a server does, never retries."""
+
+    async def counters(self) -> Counters | None:
+        """The server's totals, or None when it exports none."""
+
+    async def activity(self) -> Activity:
+        """Whether other work is running or waiting."""
+
+    async def epoch(self) -> str | None:
+        """The marker of this life of the server process, or None when it shows none."""
