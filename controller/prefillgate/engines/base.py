@@ -80,6 +80,19 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
+class CellRequest:
+    """What the runner wants sent: the case's body as written, and what only this cell has."""
+
+    path: str  # "/v1/chat/completions"
+    body: Body
+    model: str | None  # None: leave the body's own
+    seed: int | None  # None: leave the body's own
+    nonce: str  # unique to the cell's prompt round, equal on both arms; used only if `cold_proof` is salt or nonce
+    cold_proof: str | None = None  # None: send with the cache as it is
+    stream: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedRequest:
     """A request as it will be sent. `changes` name every field the gate touched, old and new value."""
 
@@ -143,10 +156,8 @@ class Engine(Protocol):
     async def probe(self, salt: str, model: str | None) -> Capabilities:
         """The capability probe, once per server epoch, on a synthetic prompt that `salt` makes new."""
 
-    def prepare(
-        self, path: str, body: Body, *, model: str | None, seed: int | None, nonce: str, cold_proof: str | None
-    ) -> PreparedRequest:
-        """The body that forces a fresh prefill by `cold_proof` (the nonce where the engine has no knob)."""
+    def prepare(self, request: CellRequest) -> PreparedRequest:
+        """The body that forces a fresh prefill by `request.cold_proof` (the nonce where the engine has no knob)."""
 
     async def generate(self, request: PreparedRequest, timeout_seconds: float) -> Answer:
         """Send once; never raises for what a server does, never retries."""

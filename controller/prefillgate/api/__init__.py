@@ -1,0 +1,1 @@
+"""Wire types: policies, replay-set lines, cell-log lines, run files."""

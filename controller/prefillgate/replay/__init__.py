@@ -1,0 +1,1 @@
+"""Replay sets, checks and the runner."""

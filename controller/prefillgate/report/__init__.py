@@ -1,0 +1,1 @@
+"""HTML, Markdown, JUnit, JSON and the one line, all from one `Verdict`."""
