@@ -126,6 +126,7 @@ class ReplicateView:
     separation_detail: str = ""
     candidate_rate_upper: float | None = None  # one-sided 95 % bound
     carrying_prompts: tuple[str, ...] = ()  # prompts whose pairs raised E
+    futility: float | None = None  # E at or below this ends the replicate as futile
 
 
 class ThroughputState(StrEnum):
@@ -185,6 +186,7 @@ class Decision:
     sentences: tuple[str, ...]
     cause: str = "Unverified"
     what_would_change: tuple[str, ...] = ()
+    measured: bool = True  # False: the instrument, not the evidence, is why nothing is allowed (Error, exit code 1)
 
 
 @dataclass(frozen=True, slots=True)
