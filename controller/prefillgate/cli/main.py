@@ -1,0 +1,232 @@
+"""The entry point: finds a command by name without importing the others, and maps every ending to an exit code.
+
+Nothing but click and the standard library is imported here, so `prefillgate --help` costs no more than they do.
+A command's function returns its exit code as an int; None means 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NamedTuple
+
+import click
+
+from prefillgate import __version__
+from prefillgate.cli.errors import CommandError
+
+EXIT_UNEXPECTED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_OUTPUT_CLOSED = 141
+EXIT_TERMINATED = 143
+
+EPILOG = (
+    "Exit codes of run and decide: 0 promote, 10 hold, 20 rollback allowed, 1 could not measure, 2 bad input, "
+    "130 or 143 interrupted. Each command's --help tells its own."
+)
+
+
+class Entry(NamedTuple):
+    """Where a command is, and the line that `--help` shows for it. `attribute` is a click command in `module`."""
+
+    name: str
+    module: str
+    attribute: str
+    help: str
+
+
+def _entry(name: str, help_line: str) -> Entry:
+    return Entry(name, f"prefillgate.cli.{name}", "command", help_line)
+
+
+COMMANDS: tuple[Entry, ...] = (
+    _entry("run", "Replay real prompts on baseline and candidate and decide."),
+    _entry("decide", "Recompute the verdict of a store, offline."),
+    _entry("report", "Write a store's verdict as HTML, Markdown, JUnit, JSON or one line."),
+    _entry("cells", "Print the cell log of a store."),
+    _entry("audit", "Count the prefills in a cell log and say what the rules would answer."),
+    _entry("check", "Apply the output checks to one output on standard input."),
+    _entry("replayset", "Lint or show a replay set."),
+    _entry("policy", "Lint a policy file."),
+    _entry("plan", "Print an acceptance table, its exact error and its power."),
+    _entry("override", "Record a person's decision, or the cause, with a reason."),
+    _entry("simulate", "Serve a simulated llama-server with planted faults."),
+    _entry("demo", "Gate two profiles of a small model on real servers, on this machine."),
+)
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by `COMMANDS` and imports one only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order a person meets them."""
+        return [entry.name for entry in COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command, or None when there is none of that name."""
+        for entry in COMMANDS:
+            if entry.name == cmd_name:
+                command = getattr(importlib.import_module(entry.module), entry.attribute)
+                assert isinstance(command, click.Command)
+                return command
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list under `--help`, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(entry.name, entry.help) for entry in COMMANDS])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Left to click, a closed output would be exit 1 and Ctrl-C would print one line more."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise OutputClosed from error
+        except KeyboardInterrupt:
+            raise SystemExit(EXIT_INTERRUPTED) from None
+
+
+class OutputClosed(Exception):
+    """Whoever read standard output went away (`prefillgate cells STORE | head`)."""
+
+
+@dataclass
+class Session:
+    """What the options before the command's name set, as `ctx.obj`."""
+
+    debug: bool = False
+
+
+@click.group(cls=LazyGroup, name="prefillgate", epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="prefillgate")
+@click.option("--debug", is_flag=True, envvar="PREFILLGATE_DEBUG", help="Keep the traceback of a crash in a file.")
+@click.pass_context
+def group(ctx: click.Context, debug: bool) -> None:
+    """Decide whether a new LLM serving profile may replace the one in production.
+
+    prefillgate replays real prompts against both, counts fresh prefills instead of requests, and answers two
+    questions: is promotion allowed, is rollback allowed. Start with `prefillgate demo`.
+    """
+    ctx.ensure_object(Session).debug = debug
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code. Never raises for an ordinary ending."""
+    _use_utf8()
+    session = Session(debug=bool(os.environ.get("PREFILLGATE_DEBUG")))
+    with _terminate_as_exit():
+        try:
+            code = _run(list(sys.argv[1:] if argv is None else argv), session)
+            sys.stdout.flush()
+        except (OutputClosed, BrokenPipeError):
+            _drop_output()
+            return EXIT_OUTPUT_CLOSED
+        except Exception as error:
+            return _unexpected(error, session)
+    return code
+
+
+def _run(argv: list[str], session: Session) -> int:
+    """Let click run `argv`; known endings become exit codes here."""
+    color = False if os.environ.get("NO_COLOR") else None
+    try:
+        result = group.main(argv, prog_name="prefillgate", standalone_mode=False, obj=session, color=color)
+    except CommandError as error:
+        _say(f"error: {error}")
+        return error.exit_code
+    except click.Abort as error:  # Ctrl-C outside a command, or a question without an answer
+        return EXIT_INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else EXIT_USAGE
+    except click.ClickException as error:
+        if isinstance(error, click.UsageError):
+            error.show()
+        else:
+            _say(f"error: {error.format_message()}")
+        return EXIT_USAGE
+    except SystemExit as error:
+        return _exit_code(error.code)
+    return result if isinstance(result, int) and not isinstance(result, bool) else 0
+
+
+def _exit_code(code: object) -> int:
+    """What Python itself would make of `SystemExit(code)`."""
+    if code is None or isinstance(code, int):
+        return code or 0
+    _say(str(code))
+    return EXIT_UNEXPECTED
+
+
+def _unexpected(error: Exception, session: Session) -> int:
+    what = f"internal error: {type(error).__name__}: {error}"
+    if session.debug:
+        _say(f"{what} (traceback in {_keep_traceback(error)})")
+    else:
+        _say(f"{what} (put --debug before the command to keep the traceback in a file)")
+    return EXIT_UNEXPECTED
+
+
+def _keep_traceback(error: Exception) -> str:
+    """Write the traceback to a new file and return its path."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", errors="backslashreplace", prefix="prefillgate-", suffix=".traceback", delete=False
+    ) as file:
+        file.write("".join(traceback.format_exception(error)))
+    return file.name
+
+
+def _say(message: str) -> None:
+    """One line on standard error; a message may quote a server, so what could steer a terminal is escaped."""
+    click.echo(f"prefillgate: {one_line(message)}", err=True)
+
+
+def one_line(text: str) -> str:
+    """`text` on one line: line ends become spaces, other unprintable characters their backslash escapes."""
+    joined = " ".join(part.strip() for part in text.splitlines() if part.strip())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in joined)
+
+
+def _use_utf8() -> None:
+    """Model text holds any character; a console of another encoding must not end a run."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Point standard output at nothing, so that the flush at the interpreter's end stays quiet."""
+    with contextlib.suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+
+
+@contextlib.contextmanager
+def _terminate_as_exit() -> Iterator[None]:
+    """Turn SIGTERM into an ordinary exit, so that every `finally` runs. A command may set its own handler."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(EXIT_TERMINATED)
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread: the caller keeps its own way of ending
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
