@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 import pytest
+
 from prefillgate import __version__
 from prefillgate.cli import main as cli
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
