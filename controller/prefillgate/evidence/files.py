@@ -1,0 +1,114 @@
+"""Opening a store's files. A reader never creates one, repairs one or keeps one open.
+
+Never open a store with `open()`: on POSIX, closing any descriptor of a file drops the locks that SQLite holds on it in
+the same process. The one exception is a store that no process has open (no `-shm` file), which may be copied.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path, PurePath
+from typing import TypeVar
+from urllib.parse import quote
+
+from prefillgate.evidence.errors import StoreBusy, StoreDamaged, StoreError, translate
+
+Result = TypeVar("Result")
+Work = Callable[[sqlite3.Connection], Result]
+
+_TRIES = 20
+_PAUSE_SECONDS = 0.05
+
+
+def uri(path: PurePath, mode: str) -> str:
+    """SQLite's URI of an absolute path, on Windows too (drives and shares). `mode` is ro, rw, rwc or immutable."""
+    posix = path.as_posix()
+    slash = "" if posix.startswith("/") else "/"
+    query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
+    return f"file://{slash}{quote(os.fsencode(posix), safe='/:')}?{query}"
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """A file that belongs to a store: `-wal`, `-shm`, `-lock`."""
+    return path.with_name(path.name + suffix)
+
+
+def read(path: Path, work: Work[Result]) -> Result:
+    """Do `work` on one unchanging view of the store, with or without a writer at it. Raises `StoreError`.
+
+    With nobody writing the file is read as it is (`immutable`), which creates nothing. If that changed meanwhile, the
+    result is thrown away and read again.
+    """
+    for _ in range(_TRIES):
+        before = _state(path)
+        if not _log_in_use(path):
+            try:
+                result = _work(path, "immutable", work)
+            except StoreError:
+                if _state(path) == before:
+                    raise
+            else:
+                if _state(path) == before:
+                    return result
+        elif beside(path, "-shm").exists():
+            return _read_shared(path, work)
+        else:
+            return _read_copy(path, work)
+        time.sleep(_PAUSE_SECONDS)
+    raise StoreBusy(f"{path}: it changes faster than it can be read. Try again.")
+
+
+def _state(path: Path) -> tuple[float, int, bool]:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise translate(path, error) from error
+    return (stat.st_mtime_ns, stat.st_size, _log_in_use(path))
+
+
+def _log_in_use(path: Path) -> bool:
+    """Whether the write-ahead log may hold something, or a process has it open."""
+    try:
+        return beside(path, "-wal").stat().st_size > 0 or beside(path, "-shm").exists()
+    except FileNotFoundError:
+        return False
+
+
+def _work(path: Path, mode: str, work: Work[Result]) -> Result:
+    try:
+        with closing(sqlite3.connect(uri(path, mode), uri=True, timeout=5.0, isolation_level=None)) as connection:
+            connection.execute("BEGIN")
+            return work(connection)
+    except (sqlite3.Error, OSError) as error:
+        raise translate(path, error) from error
+
+
+def _read_shared(path: Path, work: Work[Result]) -> Result:
+    """Beside a writer, or after one that was killed: SQLite's own shared reading, which changes neither file."""
+    try:
+        return _work(path, "ro", work)
+    except StoreDamaged:
+        raise
+    except StoreError as error:
+        code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+        if code not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            raise
+    return _read_copy(path, work)  # the folder cannot be written, so nobody writes the store there
+
+
+def _read_copy(path: Path, work: Work[Result]) -> Result:
+    """A log without its index: SQLite would have to create one beside the store, so it does that beside a copy."""
+    with tempfile.TemporaryDirectory(prefix="prefillgate-") as folder:
+        copy = Path(folder) / "copy.db"
+        try:
+            shutil.copyfile(path, copy)
+            shutil.copyfile(beside(path, "-wal"), beside(copy, "-wal"))
+        except OSError as error:
+            raise translate(path, error) from error
+        return _work(copy, "rw", work)

@@ -1,0 +1,180 @@
+"""The tables of a store, their version, and how an older version becomes this one.
+
+meta    `schema` (version), `created_by`, `tail` (count and digest of the last event, moved in the event's transaction)
+events  one row per event; `payload` is canonical JSON, `texts` canonical JSON compressed by zlib. `cell_id` repeats the
+        payload's, so that the database itself refuses a cell measured twice.
+
+No table holds a verdict or a count of cells.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+from prefillgate import __version__
+from prefillgate.evidence.chain import Entry, Row
+from prefillgate.evidence.errors import RESTORE, StoreDamaged, StoreForeign, StoreVersion
+from prefillgate.evidence.files import beside, uri
+from prefillgate.evidence.ledger import Ledger
+
+APPLICATION_ID = 0x50664774  # "PfGt"
+SCHEMA = 1
+Step = Callable[[sqlite3.Connection], None]
+STEPS: Mapping[int, Step] = {}  # version -> the step that leads from it to the next
+
+_TABLES = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE events (
+      seq INTEGER PRIMARY KEY,
+      cell_id INTEGER UNIQUE,
+      payload BLOB NOT NULL,
+      texts_sha256 BLOB,
+      digest BLOB NOT NULL,
+      texts BLOB)""",
+)
+
+
+def create(path: Path, first: Entry, tail: str) -> None:
+    """A new store with its first event, whole or not at all: built beside `path` and then renamed.
+
+    The caller holds the writer's lock and has seen that nothing is at `path`. SQLite's errors go through.
+    """
+    draft = beside(path, "-new")
+    for leftover in (draft, beside(draft, "-journal"), beside(draft, "-wal"), beside(draft, "-shm")):
+        leftover.unlink(missing_ok=True)  # of a process killed right here: it was never a store
+    with closing(sqlite3.connect(uri(draft, "rwc"), uri=True, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        prepare_writer(connection, path)
+        connection.execute("BEGIN IMMEDIATE")
+        for table in _TABLES:
+            connection.execute(table)
+        meta = {"schema": str(SCHEMA), "created_by": f"prefillgate {__version__}", "tail": tail}
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+        insert(connection, first)
+        connection.execute("COMMIT")
+    draft.replace(path)
+    _sync_folder(path.parent)
+
+
+def prepare_writer(connection: sqlite3.Connection, path: Path) -> None:
+    """Every commit reaches the disk before it returns, and the main file too unless a reader is at it."""
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StoreForeign(f"{path}: the write-ahead log cannot be used here (journal mode {mode}). Use a local disk.")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA fullfsync = 1")  # macOS: fsync alone does not reach the disk there
+    connection.execute("PRAGMA checkpoint_fullfsync = 1")
+    connection.execute("PRAGMA wal_autocheckpoint = 1")  # so a copy of the one file holds everything
+
+
+def insert(connection: sqlite3.Connection, entry: Entry) -> None:
+    """Write one row, inside the caller's transaction."""
+    texts = None if entry.texts is None else zlib.compress(entry.texts)
+    row = (entry.seq, entry.cell_id, entry.payload, entry.texts_sha256, entry.digest, texts)
+    connection.execute(
+        "INSERT INTO events (seq, cell_id, payload, texts_sha256, digest, texts) VALUES (?, ?, ?, ?, ?, ?)", row
+    )
+
+
+def load(connection: sqlite3.Connection) -> Ledger:
+    """Every event, held against the chain. Call inside a transaction. Raises `StoreDamaged`, `StoreVersion`."""
+    ledger = Ledger()
+    for row in _rows(connection):
+        ledger.replay(row)
+    tail = meta(connection, "tail")
+    if ledger.tail != tail:
+        raise StoreDamaged(
+            f"the store was closed by event {tail.partition(':')[0]}, the last one found is "
+            f"{ledger.tail.partition(':')[0]}: events at the end were removed or added. {RESTORE}"
+        )
+    return ledger
+
+
+def check(connection: sqlite3.Connection) -> int:
+    """The schema version of a store whose pages SQLite finds sound. Raises `StoreDamaged`, `StoreVersion`."""
+    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if found != "ok":
+        raise StoreDamaged(f"SQLite's check of the file failed: {' '.join(str(found).split())}. {RESTORE}")
+    version = meta(connection, "schema")
+    if not version.isascii() or not version.isdigit():
+        raise StoreDamaged(f"the schema version is {version!r}, not a number. {RESTORE}")
+    if int(version) > SCHEMA:
+        raise StoreVersion(
+            f"it has schema version {version} ({meta(connection, 'created_by')}), this prefillgate {__version__} knows "
+            f"versions up to {SCHEMA}. Upgrade prefillgate."
+        )
+    return int(version)
+
+
+def migrate(connection: sqlite3.Connection, path: Path, target: int, steps: Mapping[int, Step]) -> Path | None:
+    """Lead an older store to `target`, one transaction for all steps, the file copied first. Returns the copy's path.
+
+    The copy is `<store>-schema<version>.bak`; SQLite writes it, so it holds what the log holds. Raises `StoreVersion`.
+    """
+    version = int(meta(connection, "schema"))
+    if version == target:
+        return None
+    missing = [number for number in range(version, target) if number not in steps]
+    if missing:
+        raise StoreVersion(
+            f"it has schema version {version}, this prefillgate {__version__} reads {target} and does not know how to "
+            f"get there. Read it with the version that wrote it ({meta(connection, 'created_by')})."
+        )
+    copy = beside(path, f"-schema{version}.bak")
+    draft = beside(copy, "-new")
+    draft.unlink(missing_ok=True)
+    with closing(sqlite3.connect(uri(draft, "rwc"), uri=True)) as target_connection:
+        connection.backup(target_connection)
+    draft.replace(copy)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for number in range(version, target):
+            steps[number](connection)
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(target),))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return copy
+
+
+def meta(connection: sqlite3.Connection, key: str) -> str:
+    """One value of the table meta. Raises `StoreDamaged`."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    if row is None or not isinstance(row[0], str):
+        raise StoreDamaged(f"the table meta has no {key}. {RESTORE}")
+    return row[0]
+
+
+def unpack(where: str, stored: object) -> bytes | None:
+    """The texts of a row, uncompressed. Raises `StoreDamaged`."""
+    if stored is None:
+        return None
+    if not isinstance(stored, bytes):
+        raise StoreDamaged(f"{where}: its text was altered. {RESTORE}")
+    try:
+        return zlib.decompress(stored)
+    except zlib.error as error:
+        raise StoreDamaged(f"{where}: its text was altered ({error}). {RESTORE}") from error
+
+
+def _rows(connection: sqlite3.Connection) -> Iterator[Row]:
+    rows = connection.execute("SELECT seq, cell_id, payload, texts_sha256, digest, texts FROM events ORDER BY seq")
+    for seq, cell_id, payload, texts_sha256, digest, texts in rows:
+        yield Row(seq, cell_id, payload, texts_sha256, digest, unpack(f"event {seq}", texts))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself durable. Windows has no such call and needs none."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
