@@ -1,0 +1,22 @@
+"""Applies to every test: the rules of a whole run, and the settings of the property tests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from tests.support.whole_run import WholeRun
+
+# No test may hang on how fast a machine is, and a red run must be red again: no deadline, the same examples each time.
+# HYPOTHESIS_PROFILE=explore looks for new examples; `mutation` only needs to know that there is one.
+settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", settings.get_profile("suite"), derandomize=False, max_examples=2_000)
+settings.register_profile("mutation", settings.get_profile("suite"), phases=[Phase.explicit, Phase.generate])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(WholeRun(config), "whole-run")

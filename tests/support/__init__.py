@@ -1,0 +1,1 @@
+"""What tests share: the ledger of real programs, and the rules of a whole run."""

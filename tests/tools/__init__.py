@@ -1,0 +1,1 @@
+"""Scripts that make a machine ready for the tests."""
