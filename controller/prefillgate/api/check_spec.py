@@ -1,0 +1,284 @@
+"""A check as it is written down: in a policy, under `prefillgate.checks` of a replay set's line, on the command line.
+
+Written as an object it has a `type`, an optional `name` and, under the type's own key, its parameters:
+
+    - type: Regex
+      name: no-apology
+      regex: {mustNotMatch: "(?i)i am sorry"}
+
+On a line of a replay set and on the command line the short form NAME[=VALUE] stands for the same: `min_words=20`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic.alias_generators import to_snake
+
+from prefillgate.api.errors import Problem, shown
+from prefillgate.api.model import WireModel, validate
+from prefillgate.api.strict_yaml import FieldPath, field_name
+from prefillgate.core.quality_expect import NotStrictJson, parse_json
+
+MAX_CHECKS = 50
+NAME_PATTERN = "^[a-z0-9][a-z0-9_.-]{0,62}$"
+
+Text = Annotated[str, Field(min_length=1, max_length=4096)]
+Word = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class CheckType(StrEnum):
+    """The kinds of checks, as a policy writes them. In outcomes and flags a check goes by its snake_case name."""
+
+    MIN_WORDS = "MinWords"
+    BARE_VERDICT = "BareVerdict"
+    REGEX = "Regex"
+    JSON_SCHEMA = "JsonSchema"
+    CEL = "Cel"
+    FINISH_REASON = "FinishReason"
+    NOT_EMPTY = "NotEmpty"
+    REASONING_ONLY = "ReasoningOnly"
+    LOOP = "Loop"
+    FOREIGN_TEXT = "ForeignText"
+    EXPECT = "Expect"
+    TEMPLATE_TOKENS = "TemplateTokens"
+    CUT = "Cut"
+    EQUAL_TO_BASELINE = "EqualToBaseline"
+    PLUGIN = "Plugin"
+
+    @property
+    def default_name(self) -> str:
+        return to_snake(self.value)
+
+
+FIXED_NAMES = (CheckType.CUT, CheckType.EQUAL_TO_BASELINE, CheckType.EXPECT, CheckType.FOREIGN_TEXT)
+
+
+class MinWords(WireModel):
+    words: int = Field(default=20, ge=1, le=100_000)
+
+
+class BareVerdict(WireModel):
+    keyword: str = Field(default="VERDICT", min_length=1, max_length=40, pattern=r"^\w[\w -]*$")
+    verdicts: list[Word] = Field(default_factory=list, max_length=20)
+    rationale_words: int = Field(default=4, ge=1, le=10_000)
+    mode: Literal["IfPresent", "Require"] = "IfPresent"
+
+
+class Regex(WireModel):
+    must_match: Text | None = None
+    must_not_match: Text | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Regex:
+        if self.must_match is None and self.must_not_match is None:
+            raise ValueError("mustMatch or mustNotMatch is wanted")
+        return self
+
+
+class JsonSchema(WireModel):
+    json_schema: dict[str, Any] = Field(alias="schema", max_length=1000)
+
+
+class Cel(WireModel):
+    expression: Text
+
+
+class FinishReason(WireModel):
+    allowed: list[Word] = Field(default=["stop", "tool_calls"], min_length=1, max_length=20)
+
+
+class Loop(WireModel):
+    repeats: int = Field(default=4, ge=2, le=1000)
+    characters: int = Field(default=60, ge=8, le=100_000)
+
+
+class TemplateTokens(WireModel):
+    additional: list[Word] = Field(default_factory=list, max_length=50)
+    ignored: list[Word] = Field(default_factory=list, max_length=50)
+
+
+class Plugin(WireModel):
+    entry_point: str = Field(min_length=1, max_length=100)
+    parameters: dict[Word, Annotated[str, Field(max_length=4096)]] = Field(default_factory=dict, max_length=50)
+
+
+class CheckModel(WireModel):
+    """One entry of a list of checks. Only the parameters of its own type may be given."""
+
+    type: CheckType = Field(strict=False)
+    name: str | None = Field(default=None, min_length=1, max_length=63, pattern=NAME_PATTERN)
+    min_words: MinWords | None = None
+    bare_verdict: BareVerdict | None = None
+    regex: Regex | None = None
+    json_schema: JsonSchema | None = None
+    cel: Cel | None = None
+    finish_reason: FinishReason | None = None
+    loop: Loop | None = None
+    template_tokens: TemplateTokens | None = None
+    plugin: Plugin | None = None
+
+    @model_validator(mode="after")
+    def _own_parameters_only(self) -> CheckModel:
+        mine = self.type.default_name
+        if self.type is CheckType.EXPECT:
+            raise ValueError("Expect is not declared: a case that carries `expect` gets it")
+        for parameters in PARAMETERS:
+            if parameters != mine and getattr(self, parameters) is not None:
+                raise ValueError(f"parameters of another check stand in a check of type {self.type}")
+        if mine in REQUIRED_PARAMETERS and getattr(self, mine) is None:
+            raise ValueError(f"a check of type {self.type} needs its parameters under its own key")
+        if self.type in FIXED_NAMES and self.name not in (None, mine):
+            raise ValueError(f"a check of type {self.type} keeps its name {mine}")
+        return self
+
+
+PARAMETERS: dict[str, Callable[[], WireModel] | None] = {
+    "min_words": MinWords,
+    "bare_verdict": BareVerdict,
+    "regex": None,
+    "json_schema": None,
+    "cel": None,
+    "finish_reason": FinishReason,
+    "loop": Loop,
+    "template_tokens": TemplateTokens,
+    "plugin": None,
+}
+REQUIRED_PARAMETERS = tuple(name for name, default in PARAMETERS.items() if default is None)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSpec:
+    """A declared check: its type, the name its outcomes go by, its parameters (None where the type has none)."""
+
+    type: CheckType
+    name: str
+    parameters: WireModel | None = None
+
+    @property
+    def version_suffix(self) -> str:
+        """Eight digits of the digest of the parameters, so that an outcome tells which numbers it was made with."""
+        if self.parameters is None:
+            return ""
+        text = json.dumps(self.parameters.model_dump(by_alias=True), sort_keys=True, ensure_ascii=True)
+        return "+" + hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckList:
+    """What a list of checks says, or what is wrong with it."""
+
+    specs: tuple[CheckSpec, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def specs_of(models: list[CheckModel]) -> tuple[CheckSpec, ...]:
+    """The checks of validated entries; an unnamed check that would share a name gets a number (`regex_2`)."""
+    specs: list[CheckSpec] = []
+    taken = {model.name for model in models}
+    for model in models:
+        mine = model.type.default_name
+        name = model.name or next(n for n in _numbered(mine) if n not in taken)
+        taken.add(name)
+        parameters = getattr(model, mine, None) if mine in PARAMETERS else None
+        default = PARAMETERS.get(mine)
+        specs.append(CheckSpec(model.type, name, parameters or (default() if default else None)))
+    return tuple(specs)
+
+
+def name_twice(models: list[CheckModel]) -> str | None:
+    """A name that two entries were given, or None. Nor may a check of fixed name stand twice."""
+    names = [m.name or (m.type.default_name if m.type in FIXED_NAMES else None) for m in models]
+    given = [name for name in names if name is not None]
+    return next((name for name in given if given.count(name) > 1), None)
+
+
+def read_check_list(value: Any, field: str) -> CheckList:
+    """The checks of a JSON list whose entries are objects or short forms."""
+    if not isinstance(value, list) or len(value) > MAX_CHECKS:
+        allowed = f"a list of up to {MAX_CHECKS} checks, each an object with a type or NAME[=VALUE]"
+        return CheckList(problems=(Problem("", field, shown(value), allowed),))
+    models: list[CheckModel] = []
+    problems: list[Problem] = []
+    for place, item in enumerate(value):
+        base = f"{field}[{place}]"
+        if isinstance(item, str):
+            item = _from_short(item)
+            if isinstance(item, Problem):
+                problems.append(Problem("", base, item.message, item.allowed))
+                continue
+        model, wrong = validate(CheckModel, item)
+        problems += [Problem("", _joined(base, path), p.message, p.allowed) for path, p in wrong]
+        models += [model] if model is not None else []
+    twice = name_twice(models)
+    if twice is not None:
+        problems.append(Problem("", field, f"the name {shown(twice)} stands twice", "a name of its own for each"))
+    return CheckList(problems=tuple(problems)) if problems else CheckList(specs_of(models))
+
+
+def _joined(base: str, path: FieldPath) -> str:
+    inner = field_name(path)
+    return f"{base}.{inner}" if inner else base
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    for number in range(2, MAX_CHECKS + 2):
+        yield f"{name}_{number}"
+
+
+SHORT_FORMS = {
+    "not_empty": "not_empty",
+    "reasoning_only": "reasoning_only",
+    "min_words": "min_words=WORDS",
+    "bare_verdict": "bare_verdict[=WORDS]",
+    "regex": "regex=PATTERN",
+    "not_regex": "not_regex=PATTERN",
+    "json_schema": "json_schema=JSON",
+    "cel": "cel=EXPRESSION",
+    "finish_reason": "finish_reason[=REASON,REASON]",
+    "cut": "cut",
+    "loop": "loop[=REPEATS]",
+    "template_tokens": "template_tokens",
+    "plugin": "plugin=ENTRY_POINT",
+}
+
+
+def _from_short(text: str) -> dict[str, Any] | Problem:
+    """The object that a short form stands for."""
+    name, equals, value = text.partition("=")
+    if name not in SHORT_FORMS:
+        return Problem("", "", f"unknown check {shown(name)}", ", ".join(SHORT_FORMS.values()))
+    form = SHORT_FORMS[name]
+    if (equals and "=" not in form) or (not value and "=" in form and "[" not in form) or (equals and not value):
+        return Problem("", "", f"{shown(text)}", form)
+    if name in ("min_words", "bare_verdict", "loop") and value and not re.fullmatch("[0-9]{1,9}", value):
+        return Problem("", "", f"{shown(value)} is not a whole number", form)
+    try:
+        return _expanded(name, value)
+    except NotStrictJson as error:
+        return Problem("", "", f"not JSON: {error}", form)
+
+
+def _expanded(name: str, value: str) -> dict[str, Any]:
+    single: dict[str, Callable[[], dict[str, Any]]] = {
+        "min_words": lambda: {"type": "MinWords", "minWords": {"words": int(value)}},
+        "bare_verdict": lambda: {"type": "BareVerdict", "bareVerdict": {"rationaleWords": int(value)}},
+        "regex": lambda: {"type": "Regex", "regex": {"mustMatch": value}},
+        "not_regex": lambda: {"type": "Regex", "regex": {"mustNotMatch": value}},
+        "json_schema": lambda: {"type": "JsonSchema", "jsonSchema": {"schema": parse_json(value)}},
+        "cel": lambda: {"type": "Cel", "cel": {"expression": value}},
+        "finish_reason": lambda: {"type": "FinishReason", "finishReason": {"allowed": value.split(",")}},
+        "loop": lambda: {"type": "Loop", "loop": {"repeats": int(value)}},
+        "plugin": lambda: {"type": "Plugin", "plugin": {"entryPoint": value}},
+    }
+    if value:
+        return single[name]()
+    return {"type": next(kind.value for kind in CheckType if kind.default_name == name)}
