@@ -1,0 +1,62 @@
+"""Which engine answers at an address. A new engine is its file and one line in `FAMILIES`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from prefillgate.engines import llama_cpp, openai_compatible
+from prefillgate.engines.base import Engine, TerminalEngineError
+from prefillgate.engines.common import retried
+from prefillgate.engines.http import EngineOptions, HttpLane
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One server family: its name, how it is recognised from its own endpoints, how its engine is made."""
+
+    name: str
+    recognise: Callable[[HttpLane], Awaitable[bool]]
+    create: Callable[[str, EngineOptions], Engine]
+
+
+# In the order of asking; the last one takes any server with the OpenAI routes.
+FAMILIES: tuple[Family, ...] = (
+    Family(llama_cpp.NAME, llama_cpp.recognise, llama_cpp.LlamaCpp),
+    Family(openai_compatible.NAME, openai_compatible.recognise, openai_compatible.OpenAICompatible),
+)
+
+
+def engine_names() -> tuple[str, ...]:
+    """What may be asked for by name."""
+    return (AUTO, *(family.name for family in FAMILIES))
+
+
+def create(name: str, url: str, options: EngineOptions | None = None) -> Engine:
+    """The engine of a family by name, without asking the server.
+
+    Raises `TerminalEngineError` naming what is allowed.
+    """
+    for family in FAMILIES:
+        if family.name == name:
+            return family.create(url, options or EngineOptions())
+    allowed = ", ".join(family.name for family in FAMILIES)
+    raise TerminalEngineError(f"engine {name!r} is not known; allowed: {allowed}")
+
+
+async def detect(url: str, options: EngineOptions | None = None, name: str = AUTO) -> Engine:
+    """The engine for the server at `url`, not yet entered: by `name`, or by asking the server who it is.
+
+    Raises `TransientEngineError` when it cannot be reached, `TerminalEngineError` when it is no model server.
+    """
+    options = options or EngineOptions()
+    if name != AUTO:
+        return create(name, url, options)
+    async with HttpLane(url, options) as lane:
+        for family in FAMILIES:
+            if await retried(options, partial(family.recognise, lane)):
+                return family.create(url, options)
+    raise TerminalEngineError(f"{lane.url}: no engine recognises this server")
