@@ -1,0 +1,208 @@
+"""The verdict on one screen of a terminal: at most 40 lines of 100 columns, for the engineer on call."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from dataclasses import dataclass
+
+from prefillgate.core.verdict import ArmCounts, Promotion, Rollback, ThroughputState, Verdict
+from prefillgate.report.clean import one_line
+from prefillgate.report.units import bad_cases
+from prefillgate.report.words import (
+    change,
+    change_interval,
+    counting,
+    ending,
+    headline,
+    number,
+    percent,
+    percent_interval,
+    plural,
+    prefills_of,
+    requests_of,
+    speed,
+)
+
+WIDTH = 100
+LINES = 40
+_INDENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Colour codes of the terminal, all empty by default: `report` itself knows no terminal."""
+
+    good: str = ""
+    bad: str = ""
+    warn: str = ""
+    dim: str = ""
+    bold: str = ""
+    reset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryOptions:
+    """`override_command` is the one command that overrides a refusal; empty: none is offered."""
+
+    override_command: str = ""
+    report_path: str = ""
+    palette: Palette = Palette()
+
+
+PLAIN = SummaryOptions()
+
+
+def render_terminal(verdict: Verdict, options: SummaryOptions = PLAIN) -> str:
+    """The summary, a newline at its end. Colour codes do not count as columns."""
+    sections = [
+        _head(verdict, options.palette),
+        _sentences(verdict),
+        _changed(verdict),
+        _arms(verdict, options.palette),
+        _evidence(verdict),
+        _rest(verdict, options),
+    ]
+    lines = [line for section in sections if section for line in (*section, "")]
+    return "\n".join(_fit(lines[:-1], options)) + "\n"
+
+
+def _head(verdict: Verdict, palette: Palette) -> list[str]:
+    decision = verdict.decision
+    good = decision.promotion is Promotion.ALLOWED
+    colour = palette.good if good else palette.bad if decision.rollback is Rollback.ALLOWED else palette.warn
+    promotion = _paint(decision.promotion.value, palette.good if good else palette.warn, palette)
+    rollback = _paint(decision.rollback.value, palette.bad if decision.rollback is Rollback.ALLOWED else "", palette)
+    word = headline(verdict)
+    title = _cut(one_line(verdict.title), WIDTH - len(word) - 2)
+    return [
+        f"{_paint(word, palette.bold + colour, palette)}  {title}",
+        f"{'promotion':<{_INDENT}}{promotion}",
+        f"{'rollback':<{_INDENT}}{rollback}",
+        *_field("reason", decision.reason, 1),
+        *_field("cause", decision.cause, 1),
+    ]
+
+
+def _sentences(verdict: Verdict) -> list[str]:
+    told: list[str] = []
+    for sentence in verdict.decision.sentences:
+        told += _wrap(sentence, "", 3)
+    return told[:8]
+
+
+def _changed(verdict: Verdict) -> list[str]:
+    lines: list[str] = []
+    for index, each in enumerate(verdict.differences[:3]):
+        sides = f"{_known(each.baseline)} -> {_known(each.candidate)}"
+        told = f"{each.area}: {each.name}, {sides}{'' if each.declared else ' (UNDECLARED)'}"
+        lines += _field("what changed" if index == 0 else "", told, 1)
+    if not lines:
+        return _field("what changed", "no difference known", 1)
+    if len(verdict.differences) > 3:
+        lines += _field("", f"and {len(verdict.differences) - 3} more differences", 1)
+    return lines
+
+
+def _arms(verdict: Verdict, palette: Palette) -> list[str]:
+    def row(name: str, counts: ArmCounts) -> str:
+        cells = f"{requests_of(counts):<20}{percent_interval(counts.request_interval):<18}"
+        units = f"{prefills_of(counts):<20}{percent_interval(counts.prefill_interval)}"
+        return f"{name:<{_INDENT}}{cells}{units}"
+
+    head = f"{'':<{_INDENT}}{'requests':<20}{'95 % interval':<18}{'prefills':<20}95 % interval"
+    lines = [
+        _paint(head, palette.dim, palette),
+        row("baseline", verdict.baseline),
+        row("candidate", verdict.candidate),
+    ]
+    counts = verdict.candidate
+    told = f"n {counts.decision_prefills}, k {counts.bad_for_promotion}; besides prefills: {counting(counts)}"
+    cases = bad_cases(verdict)
+    if cases:
+        named = ", ".join(one_line(case, 30) for case in cases[:3])
+        told += f"; bad: {named}{f' and {len(cases) - 3} more' if len(cases) > 3 else ''}"
+    return lines + _wrap(told, " " * _INDENT, 2)
+
+
+def _evidence(verdict: Verdict) -> list[str]:
+    lines: list[str] = []
+    for view in verdict.replicates[-2:]:
+        told = (
+            f"{ending(view)}, {view.candidate_bad} of {view.candidate_units} candidate prefills bad, "
+            f"E {number(view.e_value)} (confirms at {number(view.threshold)}), {view.separation or 'separation unknown'}"
+        )
+        lines += _field(f"replicate {view.number}", told, 2)
+    view_ = verdict.throughput
+    if view_.state is ThroughputState.NOT_COMPARED:
+        told = view_.sentence or "not compared"
+    else:
+        told = f"{speed(view_.state)}, {change(view_.ratio)} ({change_interval(view_.ratio_interval)}), "
+        told += f"margin {percent(view_.margin)}, {plural(view_.pairs_used, 'pair')}"
+    lines += _field("decode speed", told, 2)
+    used = f"{verdict.prefills_used} of {verdict.budget} prefills, policy {verdict.policy_name}"
+    return lines + _field("budget", used, 1)
+
+
+def _rest(verdict: Verdict, options: SummaryOptions) -> list[str]:
+    lines: list[str] = []
+    for index, each in enumerate(verdict.decision.what_would_change[:3]):
+        lines += _field("would change it" if index == 0 else "", each, 2)
+    for index, note in enumerate(verdict.notes[:2]):
+        lines += _field("notes" if index == 0 else "", note, 1)
+    if len(verdict.notes) > 2:
+        lines += _field("", f"and {len(verdict.notes) - 2} more notes in the report", 1)
+    blocked = verdict.decision.promotion is Promotion.BLOCKED
+    if options.override_command and blocked and verdict.decision.rollback is Rollback.REFUSED:
+        lines.append(f"{'override':<{_INDENT}}{one_line(options.override_command)}")
+    if options.report_path:
+        lines.append(f"{'report':<{_INDENT}}{one_line(options.report_path)}")
+    return lines
+
+
+def _fit(lines: list[str], options: SummaryOptions) -> list[str]:
+    """Blank lines go first; a path or a command is never cut, so what the screen cannot hold ends above them."""
+    if len(lines) <= LINES:
+        return lines
+    dense = [line for line in lines if line]
+    kept = sum(1 for told in (options.override_command, options.report_path) if told)
+    return dense if len(dense) <= LINES else dense[: LINES - kept] + dense[len(dense) - kept :]
+
+
+def _field(name: str, text: str, limit: int) -> list[str]:
+    wrapped = _wrap(text, " " * _INDENT, limit)
+    return [f"{name:<{_INDENT}}{wrapped[0][_INDENT:]}", *wrapped[1:]] if wrapped else []
+
+
+def _wrap(text: str, indent: str, limit: int) -> list[str]:
+    room = WIDTH - len(indent)
+    lines = textwrap.wrap(one_line(text, 1000), room, break_on_hyphens=False)
+    if len(lines) > limit:
+        lines = [*lines[: limit - 1], f"{lines[limit - 1][: room - 1]}…"]
+    return [_cut(f"{indent}{line}", WIDTH) for line in lines]
+
+
+def _cut(text: str, columns: int) -> str:
+    """`text` in at most `columns` terminal columns, wide characters counted as two."""
+    if columns_of(text) <= columns:
+        return text
+    kept, used = [], 0
+    for char in text:
+        used += columns_of(char)
+        if used > columns - 1:
+            break
+        kept.append(char)
+    return "".join(kept) + "…"
+
+
+def columns_of(text: str) -> int:
+    """Terminal columns `text` takes: combining marks none, East Asian wide characters two."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _known(value: str | None) -> str:
+    return "unknown" if value is None else one_line(value, 60)
+
+
+def _paint(text: str, codes: str, palette: Palette) -> str:
+    return f"{codes}{text}{palette.reset}" if codes else text
