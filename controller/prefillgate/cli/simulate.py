@@ -1,0 +1,165 @@
+"""`prefillgate simulate`: serve a model that is not there, with planted faults."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from prefillgate.simulate.settings import Settings
+
+
+def _fault_help() -> str:
+    from prefillgate.simulate.faults import FAULTS, allowed
+
+    width = max(len(fault.name) for fault in FAULTS) + 2
+    lines = [f"  {fault.name:<{width}}{fault.kind}: {fault.meaning}" for fault in FAULTS]
+    kinds = {fault.kind: allowed(fault) for fault in FAULTS}
+    return "\n".join(["Faults:", *lines, "", "Values:", *(f"  {kind}: {words}" for kind, words in kinds.items())])
+
+
+class _CommandWithFaults(click.Command):
+    """Prints the table of faults below the options, unwrapped."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        formatter.write(_fault_help() + "\n")
+
+
+@click.command("simulate", cls=_CommandWithFaults)
+@click.option("--port", type=click.IntRange(0, 65535), required=True, help="Port to listen on; 0 takes any free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--seed", default=0, show_default=True, help="Equal seed and requests give equal answers at any speed.")
+@click.option(
+    "--time-scale",
+    type=click.FloatRange(0, 100),
+    default=1.0,
+    show_default=True,
+    help="Sleep this many times the reported times; 0 never sleeps, reports stay the same.",
+)
+@click.option("--fault", "faults", multiple=True, metavar="NAME=VALUE", help="Plant a fault (see below); repeatable.")
+@click.option(
+    "--truth",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Append one JSON line a request with what really happened.",
+)
+@click.option(
+    "--answers",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="JSON lines with match, text, and optionally bad_text, reasoning, tool_calls.",
+)
+@click.option(
+    "--bad-text",
+    default="VERDICT: LGTM",
+    show_default=True,
+    help="Answer in a bad state where the answers file has none.",
+)
+@click.option("--count-match", default="", help="Ordinals of faults count only prompts that contain this text.")
+@click.option(
+    "--dialect",
+    type=click.Choice(["llama", "openai"]),
+    default="llama",
+    show_default=True,
+    help="llama: llama-server's API. openai: only /v1 routes, no timings, no cache_prompt, usage with cached_tokens.",
+)
+@click.option("--model", default="simulated-7b-q8_0.gguf", show_default=True, help="Name of the served model.")
+@click.option("--build-info", default="b11549-simulated", show_default=True, help="What /props tells as build.")
+@click.option("--slots", type=click.IntRange(1, 64), default=4, show_default=True, help="Generations at once.")
+@click.option(
+    "--ctx-size", type=click.IntRange(16, 10_000_000), default=32_768, show_default=True, help="Tokens a slot holds."
+)
+@click.option(
+    "--cache-ram",
+    type=click.IntRange(0, 1_000_000),
+    default=8192,
+    show_default=True,
+    help="Host cache in MiB (20 tokens each); 0 is off.",
+)
+@click.option(
+    "--swa", is_flag=True, help="Sliding window: only a prompt that holds all but the end of an earlier one reuses it."
+)
+@click.option(
+    "--prefill-ms",
+    type=click.FloatRange(0.001, 10_000),
+    default=4.0,
+    show_default=True,
+    help="Per processed token, more on long prompts.",
+)
+@click.option(
+    "--decode-ms",
+    type=click.FloatRange(0.001, 10_000),
+    default=30.0,
+    show_default=True,
+    help="Per output token, more on long prompts.",
+)
+@click.option(
+    "--noise-cv",
+    type=click.FloatRange(0, 1),
+    default=0.02,
+    show_default=True,
+    help="Noise of a request's times, as a share.",
+)
+@click.option(
+    "--ping-seconds",
+    type=click.FloatRange(0.05, 3600),
+    default=30.0,
+    show_default=True,
+    help="A comment line this often while a stream waits.",
+)
+@click.option("--api-key-env", metavar="VAR", help="Require the key that this environment variable holds.")
+@click.option(
+    "--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="Written with the address once it listens."
+)
+def command(
+    port: int, host: str, faults: tuple[str, ...], ready_file: Path | None, seed: int, **options: object
+) -> None:
+    """Serve llama-server's HTTP API with a real prompt-cache model and no model.
+
+    Prompts are tokenized, cached in slots and reused by common prefix as llama-server does; answers come from a
+    file or are made up. Planted faults make it fail in known ways, and the truth file tells what really happened.
+
+    \b
+    prefillgate simulate --port 8081 --fault bad-prefill=0.3 --truth truth.jsonl
+    prefillgate simulate --port 8082 --fault cached-zero=1 --fault 'cut-stream=#3,5-7'
+    """
+    import asyncio
+
+    from prefillgate.simulate.answers import AnswersError
+    from prefillgate.simulate.faults import FaultError, parse_faults
+    from prefillgate.simulate.serve import Listen, serve, write_ready_file
+
+    def ready(url: str) -> None:
+        click.echo(f"listening on {url}")
+        sys.stdout.flush()
+        if ready_file is not None:
+            write_ready_file(ready_file, url)
+
+    try:
+        planted = parse_faults(faults, seed)
+        asyncio.run(serve(_settings(seed, options), planted, Listen(host, port, ready)))
+    except (FaultError, AnswersError) as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.UsageError(f"cannot start: {error}") from None
+
+
+def _settings(seed: int, options: dict[str, object]) -> Settings:
+    from prefillgate.simulate.settings import Dialect, Settings, Speed
+
+    speed = Speed(**{name: options.pop(name) for name in ("prefill_ms", "decode_ms", "noise_cv", "time_scale")})  # type: ignore[arg-type]
+    variable = options.pop("api_key_env")
+    key = None if variable is None else os.environ.get(str(variable))
+    if variable is not None and not key:
+        raise click.UsageError(f"--api-key-env: the environment variable {variable} is not set")
+    renamed = {"context_tokens": options.pop("ctx_size"), "host_cache_mib": options.pop("cache_ram")}
+    dialect = Dialect(str(options.pop("dialect")))
+    flags = {"sliding_window": options.pop("swa"), "api_key": key, "dialect": dialect, "speed": speed}
+    return Settings(seed=seed, **renamed, **flags, **options)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,47 @@
+"""What a simulated server is told at its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from prefillgate.simulate.answers import BAD_TEXT
+
+
+class Dialect(StrEnum):
+    """Whose API is spoken: llama-server's, or that of any OpenAI-compatible server, without knob and counters."""
+
+    LLAMA = "llama"
+    OPENAI = "openai"
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Reported times, in milliseconds; really slept times `time_scale` (0: never slept)."""
+
+    prefill_ms: float = 4.0  # per processed token at the prompt's beginning; doubles 20,000 tokens on
+    decode_ms: float = 30.0  # per output token on a short prompt; doubles at 40,000 tokens
+    noise_cv: float = 0.02  # of a cell's mean time, prefill and decode each
+    time_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One server. `host_cache_mib` 0 is llama-server's --cache-ram 0."""
+
+    seed: int = 0
+    model: str = "simulated-7b-q8_0.gguf"
+    build_info: str = "b11549-simulated"
+    dialect: Dialect = Dialect.LLAMA
+    slots: int = 4
+    context_tokens: int = 32_768  # per slot
+    host_cache_mib: int = 8192
+    sliding_window: bool = False
+    ping_seconds: float = 30.0
+    count_match: str = ""
+    api_key: str | None = None
+    bad_text: str = BAD_TEXT
+    answers: Path | None = None
+    truth: Path | None = None
+    speed: Speed = Speed()
