@@ -4,8 +4,8 @@
 
 A mutant is one number, comparison, `and`/`or`, `not`, arithmetic operator, boolean, returned value or function body
 changed. Strings, annotations, decorators and docstrings are left alone. Each mutant is tried in a fork of one process
-that has imported the test tools but nothing of the package: on the test files of its module (test_<module>*.py) and those
-that name the module, then on the others in tests/unit. The tree is copied first, so work may go on meanwhile.
+that has imported the test tools but nothing of the package: first on the test files of its module (test_<module>*.py)
+and those that name it, then on the others in tests/unit. The tree is copied first, so work may go on meanwhile.
 
 A line whose change cannot be seen from outside says so, with the reason:  # equivalent mutant: <why>
 
@@ -449,7 +449,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pool = Pool(tree, options)
         took = unchanged(tree, sorted({test for m in mutants for stage in pool.stages(m) for test in stage}))
         print(f"tests pass unchanged in {took:.1f} s; {len(mutants)} mutants to try", flush=True)
-        results = pool.run(mutants, limit_seconds=60 + 5 * took)
+        results = pool.run(mutants, limit_seconds=20 + 5 * took)
     print(f"{results.noticed} of {len(mutants)} mutants noticed, {len(results.survivors)} survived")
     return SURVIVED if results.survivors else OK
 
