@@ -24,7 +24,7 @@ def mark_children() -> str:
     return mark
 
 
-def end_leftovers(mark: str, grace_seconds: float = 2.0) -> list[str]:
+def end_leftovers(mark: str, grace_seconds: float = 5.0) -> list[str]:
     """End every marked process that still runs and return a line for each: its id and what it was started as.
 
     One that is ending by itself gets `grace_seconds` to be gone.
