@@ -16,12 +16,11 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
-from pydantic.alias_generators import to_snake
 
+from prefillgate.api.check_type import SHORT_FORMS, CheckType
 from prefillgate.api.errors import Problem, shown
 from prefillgate.api.model import WireModel, validate
 from prefillgate.api.strict_yaml import FieldPath, field_name
@@ -32,30 +31,6 @@ NAME_PATTERN = "^[a-z0-9][a-z0-9_.-]{0,62}$"
 
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
 Word = Annotated[str, Field(min_length=1, max_length=64)]
-
-
-class CheckType(StrEnum):
-    """The kinds of checks, as a policy writes them. In outcomes and flags a check goes by its snake_case name."""
-
-    MIN_WORDS = "MinWords"
-    BARE_VERDICT = "BareVerdict"
-    REGEX = "Regex"
-    JSON_SCHEMA = "JsonSchema"
-    CEL = "Cel"
-    FINISH_REASON = "FinishReason"
-    NOT_EMPTY = "NotEmpty"
-    REASONING_ONLY = "ReasoningOnly"
-    LOOP = "Loop"
-    FOREIGN_TEXT = "ForeignText"
-    EXPECT = "Expect"
-    TEMPLATE_TOKENS = "TemplateTokens"
-    CUT = "Cut"
-    EQUAL_TO_BASELINE = "EqualToBaseline"
-    PLUGIN = "Plugin"
-
-    @property
-    def default_name(self) -> str:
-        return to_snake(self.value)
 
 
 FIXED_NAMES = (CheckType.CUT, CheckType.EQUAL_TO_BASELINE, CheckType.EXPECT, CheckType.FOREIGN_TEXT)
@@ -232,23 +207,6 @@ def _numbered(name: str) -> Iterator[str]:
     yield name
     for number in range(2, MAX_CHECKS + 2):
         yield f"{name}_{number}"
-
-
-SHORT_FORMS = {
-    "not_empty": "not_empty",
-    "reasoning_only": "reasoning_only",
-    "min_words": "min_words=WORDS",
-    "bare_verdict": "bare_verdict[=WORDS]",
-    "regex": "regex=PATTERN",
-    "not_regex": "not_regex=PATTERN",
-    "json_schema": "json_schema=JSON",
-    "cel": "cel=EXPRESSION",
-    "finish_reason": "finish_reason[=REASON,REASON]",
-    "cut": "cut",
-    "loop": "loop[=REPEATS]",
-    "template_tokens": "template_tokens",
-    "plugin": "plugin=ENTRY_POINT",
-}
 
 
 def _from_short(text: str) -> dict[str, Any] | Problem:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from prefillgate.api.check_spec import CheckSpec, CheckType
+from prefillgate.api.check_spec import CheckSpec
+from prefillgate.api.check_type import CheckType
 from prefillgate.api.policy import PolicyDocument
 from prefillgate.core.acceptance import AcceptanceTable, false_promotion, find_table, power
 from prefillgate.core.policy import Policy, ThroughputPolicy
