@@ -1,0 +1,203 @@
+"""One file that holds all of a run: both servers, the replay set, the policy, store, seed, declared differences.
+
+    apiVersion: prefillgate.io/v1alpha1
+    kind: Run
+    spec:
+      baseline: {url: "http://127.0.0.1:8081"}
+      candidate: {url: "http://127.0.0.1:8082"}
+      replaySet: review-bot.jsonl
+      policy: standard
+
+Relative paths stand relative to the file, wherever the command is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, model_validator
+
+from prefillgate.api.errors import PolicyError, Problem, RunFileError, shown
+from prefillgate.api.model import WireModel, validate
+from prefillgate.api.policy import DEFAULT_POLICY, PolicyDocument, load_policy, policy_of
+from prefillgate.api.policy_model import Metadata, PolicySpec
+from prefillgate.api.strict_yaml import FieldPath, YamlDocument, YamlProblem, field_name, read_yaml_file
+from prefillgate.core.acceptance import NAMED_POLICIES
+from prefillgate.core.journal import Difference
+
+AREAS = {
+    "LayerPlacement": "layer placement",
+    "DraftHead": "draft head",
+    "KvCache": "KV cache",
+    "Weights": "weights",
+    "Build": "build",
+    "Other": "other",
+}
+
+
+class ArmModel(WireModel):
+    url: str = Field(min_length=1, max_length=2048)
+    model: str | None = Field(default=None, min_length=1, max_length=256)
+    engine: str = Field(default="auto", min_length=1, max_length=64)
+    api_key_variable: str | None = Field(default=None, max_length=128, pattern="^[A-Za-z_][A-Za-z0-9_]*$")
+
+    @model_validator(mode="after")
+    def _is_base_url(self) -> ArmModel:
+        check_url(self.url)
+        return self
+
+
+class DifferenceModel(WireModel):
+    area: Literal["LayerPlacement", "DraftHead", "KvCache", "Weights", "Build", "Other"]
+    name: str = Field(min_length=1, max_length=128)
+    baseline: str | None = Field(default=None, max_length=1024)
+    candidate: str | None = Field(default=None, max_length=1024)
+
+
+class RunSpec(WireModel):
+    baseline: ArmModel
+    candidate: ArmModel
+    replay_set: str = Field(min_length=1, max_length=4096)
+    policy: str = Field(default=DEFAULT_POLICY, min_length=1, max_length=4096)
+    store: str | None = Field(default=None, min_length=1, max_length=4096)
+    seed: int | None = Field(default=None, ge=0, le=2**53 - 1)
+    declared_differences: list[DifferenceModel] = Field(default_factory=list, max_length=100)
+    cell_timeout_seconds: int | None = Field(default=None, ge=1, le=86_400)
+
+    @model_validator(mode="after")
+    def _two_arms(self) -> RunSpec:
+        first, second = self.baseline, self.candidate
+        if (first.url.rstrip("/"), first.model) == (second.url.rstrip("/"), second.model):
+            raise ValueError(f"baseline and candidate are the same server and model ({shown(first.url)})")
+        return self
+
+
+class RunModel(WireModel):
+    api_version: Literal["prefillgate.io/v1alpha1"]
+    kind: Literal["Run"]
+    metadata: Metadata | None = None
+    spec: RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One server: its base URL without a slash at the end, the model to ask for (None: what it serves)."""
+
+    url: str
+    model: str | None
+    engine: str
+    api_key_variable: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDocument:
+    """What a run file asks for. `replay_set` is a path, or the name of a packaged set."""
+
+    baseline: Arm
+    candidate: Arm
+    replay_set: str
+    policy: PolicyDocument
+    name: str | None = None
+    store: Path | None = None
+    seed: int | None = None
+    declared_differences: tuple[Difference, ...] = ()
+    cell_timeout_seconds: float | None = None
+    source: Path | None = None
+
+
+def check_url(url: str) -> None:
+    """Raise ValueError unless `url` is the base URL of a server: http or https, a host, no credentials, no query."""
+    allowed = "allowed: http://HOST:PORT or https://HOST[:PORT], with a path if need be"
+    try:
+        parts = urlsplit(url)
+        port_is_good = parts.port is None or 0 < parts.port < 65536
+    except ValueError as error:
+        raise ValueError(f"url {shown(url)}: {error} ({allowed})") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or not url.isprintable():
+        raise ValueError(f"url {shown(url)} is no base URL ({allowed})")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"url of {shown(parts.hostname)} holds credentials; name their variable in apiKeyVariable")
+    if parts.query or parts.fragment or " " in url:
+        raise ValueError(f"url {shown(url)} has a query, a fragment or a space ({allowed})")
+
+
+def load_run_file(path: str | Path) -> RunDocument:
+    """The run of a YAML file. Raises `RunFileError`, or `PolicyError` for its policy, with file:line and field."""
+    source = Path(path)
+    try:
+        yaml = read_yaml_file(source)
+    except YamlProblem as error:
+        raise RunFileError(error.problem) from error
+    value, inline = _without_inline_policy(yaml.value)
+    model, wrong = validate(RunModel, value)
+    if model is None:
+        raise RunFileError(*_placed(yaml, wrong))
+    spec = model.spec
+    return RunDocument(
+        baseline=_arm(spec.baseline),
+        candidate=_arm(spec.candidate),
+        replay_set=_resolved(spec.replay_set, source),
+        policy=_inline_policy(inline, yaml, source) if inline is not None else _policy(spec.policy, yaml, source),
+        name=model.metadata.name if model.metadata else None,
+        store=None if spec.store is None else source.parent / spec.store,
+        seed=spec.seed,
+        declared_differences=tuple(
+            Difference(AREAS[d.area], d.name, d.baseline, d.candidate) for d in spec.declared_differences
+        ),
+        cell_timeout_seconds=None if spec.cell_timeout_seconds is None else float(spec.cell_timeout_seconds),
+        source=source,
+    )
+
+
+def _placed(yaml: YamlDocument, wrong: tuple[tuple[FieldPath, Problem], ...]) -> Iterator[Problem]:
+    for path, problem in wrong:
+        yield Problem(yaml.where(path), problem.field, problem.message, problem.allowed)
+
+
+def _without_inline_policy(value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The document with an inline policy taken out, and that policy's spec."""
+    spec = value.get("spec")
+    if not isinstance(spec, dict) or not isinstance(spec.get("policy"), dict):
+        return value, None
+    rest = {name: field for name, field in spec.items() if name != "policy"}
+    return {**value, "spec": rest}, spec["policy"]
+
+
+def _inline_policy(inline: dict[str, Any], yaml: YamlDocument, source: Path) -> PolicyDocument:
+    """A policy written out under spec.policy; problems name the fields as they stand in the run file."""
+    inside = ("spec", "policy")
+    model, wrong = validate(PolicySpec, inline)
+    if model is None:
+        found = (
+            Problem(yaml.where((*inside, *path)), field_name((*inside, *path)), problem.message, problem.allowed)
+            for path, problem in wrong
+        )
+        raise PolicyError(*found)
+    lines = {("spec", *path[2:]): line for path, line in yaml.lines.items() if path[:2] == inside}
+    return policy_of(model, source.stem, YamlDocument(yaml.name, {"spec": inline}, lines), source)
+
+
+def _policy(name: str, yaml: YamlDocument, source: Path) -> PolicyDocument:
+    if name in NAMED_POLICIES:
+        return load_policy(name)
+    file = source.parent / name
+    if not file.exists():
+        allowed = f"{', '.join(NAMED_POLICIES)}, a file, or a policy's spec written out"
+        raise PolicyError(
+            Problem(yaml.where(("spec", "policy")), "spec.policy", f"no file {shown(str(file))}", allowed)
+        )
+    return load_policy(file)
+
+
+def _arm(model: ArmModel) -> Arm:
+    return Arm(model.url.rstrip("/"), model.model, model.engine, model.api_key_variable)
+
+
+def _resolved(name: str, source: Path) -> str:
+    """A file beside the run file; a bare word that is no file there may be a packaged set."""
+    file = source.parent / name
+    return name if not file.exists() and Path(name).suffix == "" and Path(name).parent == Path() else str(file)
