@@ -12,7 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
-from scipy.stats import beta
+from scipy.stats import beta  # type: ignore[import-untyped]
 
 from prefillgate.core.cells import BASELINE, CANDIDATE, Cell, ColdProof, Status
 from prefillgate.core.journal import CheckOutcome, Difference, Purpose, Texts
@@ -74,7 +74,8 @@ def view(cell_id: int, arm: str, case: str, kind: CellClass | None = CellClass.F
     pair = more.pop("pair", None)
     reason, detail = more.pop("reason", None), more.pop("detail", None)
     length = LENGTHS.get(case, 900 + 137 * (sum(map(ord, case)) % 40))
-    cached = {CellClass.COPY: length - 4, CellClass.ORPHAN: length - 4, CellClass.PARTIAL: length // 4}.get(kind, 0)
+    reused = {CellClass.COPY: length - 4, CellClass.ORPHAN: length - 4, CellClass.PARTIAL: length // 4}
+    cached = reused.get(kind, 0) if kind is not None else 0
     told: dict[str, Any] = {
         "prompt_tokens": length,
         "cached_tokens": None if kind is CellClass.UNKNOWN else cached,
@@ -314,7 +315,7 @@ def story() -> Verdict:
         Rollback.REFUSED,
         "NotConfirmed",
         (
-            "The replicate did not confirm the alarm: 0 of 8 fresh prefills bad, so the candidate's rate is under 31.2 %.",
+            "The replicate did not confirm the alarm: 0 of 8 fresh prefills bad, candidate rate under 31.2 %.",
             "n = 10, k = 2.",
         ),
         what_would_change=("65 more clean prefills would promote.",),
@@ -470,12 +471,15 @@ def large(size: int = 300) -> Verdict:
         alarm=True,
         replicates=(replicate_view,),
         throughput=throughput(ThroughputState.OPEN),
-        notes=tuple(f"Finding {number}: something about the servers that a person should know." for number in range(15)),
+        notes=tuple(
+            f"Finding {number}: something about the servers that a person should know." for number in range(15)
+        ),
         differences=DIFFERENCES * 4,
     )
 
 
-SAMPLES: Mapping[str, Callable[[], Verdict]] = {
+Sample = Callable[[], Verdict]
+SAMPLES: Mapping[str, Sample] = {
     "promote": promote,
     "alarm, rollback refused": alarm_refused,
     "the story": story,
@@ -531,5 +535,3 @@ def _with_text(value: Any, text: str) -> Any:
 
 def texts_with(verdict: Verdict, text: str) -> dict[int, Texts]:
     return {each.cell_id: Texts(text, text, text, text, text) for each in verdict.cells}
-
-

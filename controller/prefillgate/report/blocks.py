@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from prefillgate.core.verdict import CellClass, CellView, Verdict
 from prefillgate.report import svg
 from prefillgate.report.clean import one_line
 from prefillgate.report.units import UnitGroup, failed_checks, stage_of, unit_groups
 from prefillgate.report.words import UNKNOWN
-
-from prefillgate.core.verdict import CellClass, CellView, Verdict
 
 _SIZE = 24.0
 _COPY = 15.0
@@ -100,9 +99,7 @@ def _shape(kind: CellClass | None, at: float, top: float, size: float, state: st
     box: dict[str, str | float | int] = {"x": at, "y": top, "width": size, "height": size, "rx": 3}
     name = f"block {kind.value if kind else 'invalid'} {state}"
     if kind is CellClass.ORPHAN:
-        return svg.element(
-            "circle", {"cx": at + size / 2, "cy": top + size / 2, "r": size / 2 - 1, "class": name}
-        )
+        return svg.element("circle", {"cx": at + size / 2, "cy": top + size / 2, "r": size / 2 - 1, "class": name})
     outline = svg.element("rect", {**box, "class": name})
     if kind is CellClass.PARTIAL:
         half = {**box, "y": top + size / 2, "height": size / 2, "class": f"half {state}"}

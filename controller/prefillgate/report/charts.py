@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -34,7 +35,7 @@ def interval_chart(verdict: Verdict) -> Markup | None:
     if not any(row[3] for row in rows):
         return None
     width, height = 440.0, 196.0
-    left, right = 168.0, width - 16
+    left, right = 168.0, width - 24
     scale = svg.Scale(0, 1, left, right)
     parts = [svg.title("Bad rates with their 95 % intervals, by request and by prefill")]
     for value in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -64,12 +65,12 @@ def path_chart(verdict: Verdict) -> Markup | None:
         told = svg.title(f"promote at {at} prefills with at most {bad} bad")
         marks.append(svg.element("circle", {"cx": x(at), "cy": y(bad), "r": 5, "class": "stop"}, told))
         marks.append(svg.label(x(at), y(bad) - 9, str(at), anchor="middle", kind="tick"))
-    for before, after in zip(walk, walk[1:], strict=False):
-        if after[1] > before[1]:
-            marks.append(svg.cross(x(after[0]), y(after[1]), 4, "cross-line"))
     end = walk[-1]
     told = svg.title(f"now: {end[0]} prefills, {end[1]} bad")
-    marks.append(svg.element("circle", {"cx": x(end[0]), "cy": y(end[1]), "r": 4.5, "class": "now"}, told))
+    marks.append(svg.element("circle", {"cx": x(end[0]), "cy": y(end[1]), "r": 7, "class": "now"}, told))
+    for before, after in pairwise(walk):
+        if after[1] > before[1]:
+            marks.append(svg.cross(x(after[0]), y(after[1]), 4, "cross-line"))
     plot = svg.Plot(
         "Acceptance path",
         f"{end[0]} prefills with {end[1]} bad; the table promotes at {', '.join(map(str, verdict.acceptance))}",
@@ -93,7 +94,9 @@ def e_value_chart(replicate: ReplicateView) -> Markup | None:
     y = svg.Scale(min(values) / 1.8, max(values) * 1.8, bottom, top, log=True)
     marks = [_level(y, replicate.threshold, f"confirms at {number(replicate.threshold)}", (left, right), "threshold")]
     if replicate.futility is not None:
-        marks.append(_level(y, replicate.futility, f"futile at {number(replicate.futility)}", (left, right), "futility"))
+        marks.append(
+            _level(y, replicate.futility, f"futile at {number(replicate.futility)}", (left, right), "futility")
+        )
     marks.append(svg.polyline([(x(n), y(e)) for n, e in points], "walk"))
     marks += [_pair_mark(pair, x(index), y(_positive(pair.e_value))) for index, pair in enumerate(replicate.pairs, 1)]
     plot = svg.Plot(
@@ -121,7 +124,13 @@ def ratio_chart(verdict: Verdict) -> Markup | None:
     marks: list[Markup] = []
     if view.ratio_interval is not None:
         low, high = view.ratio_interval
-        box = {"x": left, "y": y(high), "width": right - left, "height": y(low) - y(high), "class": "band"}
+        box: svg.Attributes = {
+            "x": left,
+            "y": y(high),
+            "width": right - left,
+            "height": y(low) - y(high),
+            "class": "band",
+        }
         marks.append(svg.element("rect", box, svg.title(f"90 % interval {change(low)} to {change(high)}")))
     marks.append(svg.line((left, y(1)), (right, y(1)), "even"))
     marks.append(_level(y, 1 + view.margin, f"margin {percent(view.margin)}", (left, right), "futility"))
@@ -142,6 +151,7 @@ def prefill_chart(verdict: Verdict) -> Markup | None:
     ]
     if not points:
         return None
+    points.sort(key=lambda point: point[0].bad is True)  # a bad one is never hidden under a clean one
     tokens = [float(count or 0) for _, count, _ in points]
     times = [float(ms or 0.0) for _, _, ms in points]
     left, right, bottom, top = svg.frame(left=58)
@@ -191,7 +201,7 @@ def _acceptance_steps(verdict: Verdict, x: svg.Scale, y: svg.Scale) -> Markup:
     """The region where the table promotes: right of n_k, at most k bad."""
     corners = [(x(verdict.acceptance[0]), y(0))]
     for bad, at in enumerate(verdict.acceptance):
-        corners += [(x(at), corners[-1][1]), (x(at), y(bad))]
+        corners += [(x(at), corners[-1][1]), (x(at), y(bad + 0.4))]
     corners += [(x(x.high), corners[-1][1]), (x(x.high), y(0))]
     told = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
     shape = svg.element("polygon", {"points": told, "class": "accept"}, svg.title("promotion allowed here"))
@@ -203,7 +213,7 @@ def _acceptance_steps(verdict: Verdict, x: svg.Scale, y: svg.Scale) -> Markup:
 def _stairs(walk: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Only the corners: a long clean walk needs two points, not hundreds."""
     corners = [walk[0]]
-    for before, after in zip(walk, walk[1:], strict=False):
+    for before, after in pairwise(walk):
         if after[1] != before[1]:
             corners += [before, after]
     return [*corners, walk[-1]]
@@ -216,14 +226,16 @@ def _level(y: svg.Scale, value: float, name: str, span: tuple[float, float], kin
 
 
 def _pair_mark(pair: PairFactor, x: float, y: float) -> Markup:
-    outcome = f"candidate {'BAD' if pair.candidate_bad else 'clean'}, baseline {'BAD' if pair.baseline_bad else 'clean'}"
+    outcome = (
+        f"candidate {'BAD' if pair.candidate_bad else 'clean'}, baseline {'BAD' if pair.baseline_bad else 'clean'}"
+    )
     told = f"pair {pair.pair}, {pair.case_id}: {outcome}, factor {number(pair.factor)}, E {number(pair.e_value)}"
     kind = "point bad" if pair.candidate_bad else "point clean"
-    parts = [svg.title(one_line(told, 300)), svg.element("circle", {"cx": x, "cy": y, "r": 5, "class": kind})]
+    parts = [svg.title(one_line(told, 300)), svg.element("circle", {"cx": x, "cy": y, "r": 6, "class": kind})]
     if pair.candidate_bad:
-        parts.append(svg.cross(x, y, 3))
+        parts.append(svg.cross(x, y, 2.6, "cross small"))
     if pair.baseline_bad:
-        parts.append(svg.element("circle", {"cx": x, "cy": y, "r": 8, "class": "ring"}))
+        parts.append(svg.element("circle", {"cx": x, "cy": y, "r": 9, "class": "ring"}))
     return svg.group(*parts)
 
 
@@ -241,10 +253,11 @@ def _prefill_mark(view: CellView, x: float, y: float) -> Markup:
     arm = "c" if view.cell.arm == CANDIDATE else "b"
     bad = ", BAD" if view.bad else ""
     ms = _duration(view.cell.prefill_ms or 0.0)
-    told = f"cell {view.cell_id}, {view.cell.case_id}, {view.cell.arm}: {kind}{bad}, {view.cell.prompt_tokens} tokens in {ms}"
+    told = f"cell {view.cell_id}, {view.cell.case_id}, {view.cell.arm}: {kind}{bad}"
+    told += f", {view.cell.prompt_tokens} tokens in {ms}"
     parts = [svg.title(one_line(told, 300)), _dot(view.cell_class, arm, x, y)]
     if view.bad:
-        parts.append(svg.cross(x, y, 3.5, "cross-line"))
+        parts.append(svg.cross(x, y, 4.5, "cross-line"))
     return svg.group(*parts)
 
 

@@ -28,7 +28,7 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_stand_in(char) for char in text.replace("\r\n", "\n"))
+    return text.replace("\r\n", "\n").translate(_TABLE)
 
 
 def one_line(text: str, limit: int | None = None) -> str:
@@ -58,6 +58,17 @@ def _stand_in(char: str) -> str:
     if code == 0x7F:
         return _DELETE_PICTURE
     return f"⟨U+{code:04X}⟩"
+
+
+class _StandIns(dict[int, str]):
+    """For `str.translate`: looks at a character once, the first time it is met."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = _stand_in(chr(code))
+        return self[code]
+
+
+_TABLE = _StandIns()
 
 
 def _is_hidden(char: str) -> bool:

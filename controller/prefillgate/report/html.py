@@ -50,19 +50,23 @@ class TextPart:
 def render_html(verdict: Verdict, texts: Mapping[int, Texts]) -> str:
     """The whole file. `texts` holds what the cells of `units.texts_wanted` said; absent ones are told as not kept."""
     style = _resource(_STYLE)
-    return _environment().get_template(_TEMPLATE).render(
-        v=verdict,
-        style=Markup(style),  # noqa: S704 - the package's own file
-        style_sha256=style_digest(style),
-        charts=_charts(verdict),
-        rows={arm: blocks.rows(verdict, arm) for arm in (BASELINE, CANDIDATE)},
-        legend=[(blocks.legend_block(kind, bad), name) for kind, bad, name in blocks.LEGEND],
-        cells=in_time_order(verdict.cells),
-        invalid=invalid_cells(verdict),
-        bad_cases=bad_cases(verdict),
-        pair=twins(verdict),
-        parts=_parts(verdict, texts),
-        when=_when(verdict),
+    return (
+        _environment()
+        .get_template(_TEMPLATE)
+        .render(
+            v=verdict,
+            style=Markup(style),  # the package's own file
+            style_sha256=style_digest(style),
+            charts=_charts(verdict),
+            rows={arm: blocks.rows(verdict, arm) for arm in (BASELINE, CANDIDATE)},
+            legend=[(blocks.legend_block(kind, bad), name) for kind, bad, name in blocks.LEGEND],
+            cells=in_time_order(verdict.cells),
+            invalid=invalid_cells(verdict),
+            bad_cases=bad_cases(verdict),
+            pair=twins(verdict),
+            parts=_parts(verdict, texts),
+            when=_when(verdict),
+        )
     )
 
 
@@ -106,8 +110,7 @@ def _when(verdict: Verdict) -> str:
         return ""
     if verdict.ended_at is None:
         return told
-    minutes, seconds = divmod(round(verdict.ended_at - verdict.started_at), 60)
-    return f"{told}, {minutes} min {seconds} s"
+    return f"{told}, {words.span(verdict.ended_at - verdict.started_at)}"
 
 
 @cache

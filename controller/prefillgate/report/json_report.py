@@ -73,7 +73,8 @@ def verdict_json(verdict: Verdict) -> Json:
 
 def render_json(verdict: Verdict) -> str:
     """`verdict_json` as text, ASCII only, so that hostile names can neither break a terminal nor an encoder."""
-    return json.dumps(verdict_json(verdict), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    text = json.dumps(verdict_json(verdict), indent=2, ensure_ascii=True, allow_nan=False)
+    return text.replace("\x7f", "\\u007f") + "\n"  # the one control character json leaves as it is
 
 
 def plain(value: Any) -> Any:

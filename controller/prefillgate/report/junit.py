@@ -35,7 +35,7 @@ def render_junit(verdict: Verdict) -> str:
     """A `testsuites` document with two suites: the replay cases and the decision."""
     cases = [_replay_case(verdict, case_id) for case_id in case_ids(verdict)]
     decision = [_promotion(verdict), _rollback(verdict), _throughput(verdict)]
-    root = Xml.Element("testsuites", name=visible(f"prefillgate {verdict.title}"), **_totals(cases + decision))
+    root = Xml.Element("testsuites", {"name": visible(f"prefillgate {verdict.title}"), **_totals(cases + decision)})
     _suite(root, "replay", cases)
     suite = _suite(root, "decision", decision)
     suite.insert(0, _properties(verdict))
@@ -45,7 +45,7 @@ def render_junit(verdict: Verdict) -> str:
 
 
 def _suite(root: Xml.Element, name: str, results: list[CaseResult]) -> Xml.Element:
-    suite = Xml.SubElement(root, "testsuite", name=name, **_totals(results))
+    suite = Xml.SubElement(root, "testsuite", {"name": name, **_totals(results)})
     for result in results:
         case = Xml.SubElement(suite, "testcase", classname=f"prefillgate.{name}", name=visible(result.name))
         if result.kind == PASSED:

@@ -158,7 +158,7 @@ def _replicates(verdict: Verdict) -> str:
     def row(view: ReplicateView) -> list[str]:
         return [
             str(view.number),
-            ending(view),
+            escape(ending(view)),
             f"{view.candidate_bad} of {view.candidate_units} bad",
             str(len(view.pairs)),
             number(view.e_value),

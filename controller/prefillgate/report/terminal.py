@@ -77,6 +77,7 @@ def _head(verdict: Verdict, palette: Palette) -> list[str]:
     title = _cut(one_line(verdict.title), WIDTH - len(word) - 2)
     return [
         f"{_paint(word, palette.bold + colour, palette)}  {title}",
+        f"{'decision':<{_INDENT}}{decision.decision.value}",
         f"{'promotion':<{_INDENT}}{promotion}",
         f"{'rollback':<{_INDENT}}{rollback}",
         *_field("reason", decision.reason, 1),
@@ -129,8 +130,9 @@ def _evidence(verdict: Verdict) -> list[str]:
     lines: list[str] = []
     for view in verdict.replicates[-2:]:
         told = (
-            f"{ending(view)}, {view.candidate_bad} of {view.candidate_units} candidate prefills bad, "
-            f"E {number(view.e_value)} (confirms at {number(view.threshold)}), {view.separation or 'separation unknown'}"
+            f"{ending(view)}, {view.separation or 'separation unknown'}, "
+            f"{view.candidate_bad} of {view.candidate_units} candidate prefills bad, "
+            f"E {number(view.e_value)} (confirms at {number(view.threshold)})"
         )
         lines += _field(f"replicate {view.number}", told, 2)
     view_ = verdict.throughput

@@ -83,6 +83,16 @@ def change_interval(interval: Interval | None) -> str:
     return UNKNOWN if interval is None else f"{change(interval[0])} to {change(interval[1])}"
 
 
+def span(seconds: float) -> str:
+    """A length of time in its two largest units: `45 s`, `5 min 3 s`, `2 h 10 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 def requests_of(counts: ArmCounts) -> str:
     """`11 of 12 bad`."""
     return _of(counts.bad_requests, counts.requests)
