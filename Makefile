@@ -58,7 +58,7 @@ lint: $(VENV)/.installed-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 fmt: $(VENV)/.installed-dev
 	@$(BIN)/ruff check --fix --exit-zero --quiet .

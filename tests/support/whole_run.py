@@ -17,7 +17,8 @@ import pytest
 
 from tests.support import leftovers, programs
 
-PARALLEL = ("simulation", "evidence", "report", "project", "unit")  # longest first: a long test that starts last would run alone
+# Longest first: a long test that starts last would run alone.
+PARALLEL = ("simulation", "evidence", "report", "project", "unit")
 FILTERS = {"-k", "-m", "--deselect", "--ignore", "--ignore-glob", "--lf", "--last-failed", "--sw", "--stepwise"}
 
 
