@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +20,13 @@ def shown(value: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """`text` on one line with nothing a terminal would obey: control, format and surrogate characters escaped."""
-    return "".join(c if not unicodedata.category(c).startswith(("C", "Z")) or c == " " else _escaped(c) for c in text)
+    """`text` on one line with nothing a terminal would obey: what is not printable becomes a JSON escape."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
 def _escaped(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from prefillgate.api.check_type import ABOUT
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.problems import json_line, say_problems
 
 if TYPE_CHECKING:
     from prefillgate.api.check_spec import CheckSpec
@@ -58,7 +58,6 @@ def command(
     "detail", "marker"}]}; `bad` is null for a check that could not be made.
     """
     from prefillgate.api.errors import InputError
-    from prefillgate.cli.problems import say_problems
 
     request = _Request(policy, checks, expect, finish_reason)
     try:
@@ -204,5 +203,5 @@ def _print_json(answers: tuple[_Answer, ...]) -> int:
         for answer in answers
     ]
     markers = lines or ([CLEAN] if code == EXIT_CLEAN else [])
-    click.echo(json.dumps({"outcome": outcome, "markers": markers, "checks": checks}, ensure_ascii=False))
+    click.echo(json_line({"outcome": outcome, "markers": markers, "checks": checks}))
     return code
