@@ -30,7 +30,7 @@ $(VENV)/.created:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later found; say which: make PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "Creating the virtual environment $(VENV) with $(PYTHON)"
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "make: $(PYTHON) is older than Python 3.11" >&2; exit 1; }
+		|| { echo "make: $(PYTHON) is not Python 3.11 or later" >&2; exit 1; }
 	@"$(PYTHON)" -m venv "$(VENV)" \
 		|| { echo "make: $(PYTHON) cannot create virtual environments (Debian: apt-get install python3-venv)" >&2; exit 1; }
 	@touch $@
