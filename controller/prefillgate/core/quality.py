@@ -45,16 +45,15 @@ TEMPLATE_TOKENS = (
     "[gMASK]",
 )
 
-#: Scripts written without spaces: each character counts as a word. Thai to Myanmar, kana, ideographs.
+#: Scripts written without spaces, where each character counts as a word: first and last code point.
 _UNSPACED = (
-    (0x0E00, 0x0EFF),
-    (0x1000, 0x109F),
-    (0x1780, 0x17FF),
-    (0x3041, 0x30FF),
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x3134F),
+    (0x0E01, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Burmese
+    (0x1780, 0x180F),  # Khmer
+    (0x3041, 0x3104),  # kana
+    (0x3400, 0x9FFF),  # ideographs
+    (0xF900, 0xFAFF),  # compatibility ideographs
+    (0x20000, 0x10FFFF),  # ideographs of the supplementary planes
 )
 
 
@@ -114,7 +113,7 @@ def _words_of_run(run: str) -> int:
 
 def _is_unspaced(character: str) -> bool:
     code = ord(character)
-    return code >= _UNSPACED[0][0] and character.isalnum() and any(low <= code <= high for low, high in _UNSPACED)
+    return any(low <= code <= high for low, high in _UNSPACED) and character.isalnum()
 
 
 def too_few_words(output: Output, minimum: int) -> Finding | None:

@@ -173,6 +173,8 @@ class ThroughputView:
     aa_identical_share: float | None
     pairs_needed: int | None
     sentence: str = ""
+    missing_prompts: tuple[str, ...] = ()  # prompts that must still be in a pair before it may promote
+    cv: float | None = None  # of one cell's rate, from the spread of the pairs
 
 
 @dataclass(frozen=True, slots=True)

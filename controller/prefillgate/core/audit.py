@@ -1,0 +1,242 @@
+"""Judging a log the gate did not plan: what its cells say of prefills, and what the rules would answer from it alone.
+
+Quality only. Replicates are read from the log: the scored candidate cells of one replicate number in time order, each
+paired with the next unused baseline cell of the same case and replicate (STATISTICS.md section 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+
+from prefillgate.core.acceptance import AcceptanceTable, more_clean_units_needed, unplanned_units
+from prefillgate.core.alarm import alarm_level, cusum
+from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, ColdProof, Status
+from prefillgate.core.decision import Distrust, Reason, Snapshot, decide
+from prefillgate.core.facts import Facts
+from prefillgate.core.freshness import Classified, classify
+from prefillgate.core.gate import is_replicate_unit
+from prefillgate.core.journal import Purpose
+from prefillgate.core.policy import Policy, ReplicatePolicy
+from prefillgate.core.replicate import Ending, Replicate, ReplicatePlan
+from prefillgate.core.units import UnitLedger, build_ledger
+from prefillgate.core.verdict import CellClass, CellView, ThroughputState, ThroughputView
+
+
+def audit_facts(cells: Sequence[Cell], policy: Policy, title: str) -> Facts:
+    """The facts of a log: `cells` in line order, judged under the default flag of `policy`."""
+    classified = classify(cells)
+    ledger = build_ledger(classified, CANDIDATE)
+    cases = tuple(dict.fromkeys(cell.case_id for cell in cells if cell.status is not Status.INVALID))
+    replicates = replicates_of(classified, policy.replicate)
+    after = _last_replicate_start(classified)
+    state = cusum(ledger.outcomes(after), policy.alarm)
+    snapshot = _snapshot((classified, ledger, cases), replicates, state.alarmed, policy)
+    return Facts(
+        title=title,
+        policy=policy,
+        cases=cases,
+        classified=classified,
+        ledgers=(ledger,),
+        cells=_views(cells, classified),
+        replicates=replicates,
+        snapshot=snapshot,
+        ruling=decide(snapshot),
+        throughput=NO_THROUGHPUT,
+        clean_prefills_needed=clean_needed(ledger, cases, policy),
+        alarm_level=state.level,
+        alarm_at=alarm_level(policy.alarm),
+        ever_alarmed=snapshot.alarm or bool(replicates),
+        invalid=tuple((arm, sum(_invalid(cell, arm) for cell in cells)) for arm in ARMS),
+        from_log=True,
+    )
+
+
+NO_THROUGHPUT = ThroughputView(
+    state=ThroughputState.NOT_COMPARED,
+    margin=0.0,
+    pairs=(),
+    pairs_used=0,
+    prompts_in_pairs=0,
+    ratio=None,
+    ratio_interval=None,
+    e_not_worse=1.0,
+    e_worse=1.0,
+    baseline_ms_per_token=None,
+    candidate_ms_per_token=None,
+    baseline_tokens_per_second=None,
+    candidate_tokens_per_second=None,
+    slow_share_candidate=None,
+    slow_share_baseline=None,
+    identical_share=None,
+    aa_identical_share=None,
+    pairs_needed=None,
+    sentence="Quality alone was judged; decode throughput was not compared.",
+)
+
+
+def _invalid(cell: Cell, arm: str) -> bool:
+    return cell.status is Status.INVALID and cell.arm == arm
+
+
+def _snapshot(
+    seen: tuple[Sequence[Classified], UnitLedger, Sequence[str]],
+    replicates: Sequence[Replicate],
+    crossed: bool,
+    policy: Policy,
+) -> Snapshot:
+    classified, ledger, cases = seen
+    more_bad = ledger.bad >= len(policy.acceptance)
+    running = bool(replicates) and replicates[-1].ending() is None
+    ended = [replicate for replicate in replicates if replicate.ending() is not None]
+    not_confirmed = sum(1 for replicate in ended if replicate.ending() is not Ending.CONFIRMED)
+    confirmed = any(replicate.ending() is Ending.CONFIRMED for replicate in ended)
+    return Snapshot(
+        distrust=_distrust(classified, ledger),
+        regression_confirmed=confirmed,
+        alarm=crossed or (more_bad and not ended),
+        replicate_running=running,
+        replicates_not_confirmed=not_confirmed,
+        max_replicates=policy.replicate.max_attempts,
+        more_bad_than_allowed=more_bad,
+        acceptance_reached=clean_needed(ledger, cases, policy) == 0,
+    )
+
+
+def _distrust(classified: Sequence[Classified], ledger: UnitLedger) -> Distrust | None:
+    for item in classified:
+        forced = item.cell.cold_proof in (ColdProof.CACHE_OFF, ColdProof.SALT)
+        if forced and item.cell_class in (CellClass.COPY, CellClass.PARTIAL, CellClass.ORPHAN):
+            return Distrust(
+                Reason.KNOB_NOT_HONOURED,
+                f"{item.cell.arm} answered {item.cell.case_id} from its cache ({item.witness}) although the request "
+                f"forced a fresh prefill ({item.cell.cold_proof})",
+            )
+    mine = [item for item in classified if item.cell.arm == CANDIDATE]
+    unproven = [item for item in mine if item.cell_class in (CellClass.UNKNOWN, CellClass.CONTRADICTED)]
+    if mine and unproven and not ledger.units:
+        return Distrust(
+            Reason.INDEPENDENCE_UNKNOWN,
+            f"independence unknown: none of {len(mine)} candidate requests is proven to be a prefill of its own "
+            f"({unproven[0].witness})",
+        )
+    return None
+
+
+def clean_needed(ledger: UnitLedger, cases: Sequence[str], policy: Policy) -> int | None:
+    """Clean fresh prefills still missing to promotion; None when the bad ones forbid it.
+
+    In a log the gate did not plan one prompt supplies at most ceil(n_k / P) units to the test at n_k; its further
+    units count only if bad (STATISTICS.md section 2).
+    """
+    if not cases:
+        return None
+    table = AcceptanceTable(policy.margin, policy.alpha, policy.acceptance)
+    missing = len(set(cases) - {unit.case_id for unit in ledger.units if unit.bad is not None})
+    needed = []
+    for allowed in range(ledger.bad, len(table.entries)):
+        limit = unplanned_units(table.entries[allowed], len(cases))
+        units = _capped_units(ledger, limit)
+        more = more_clean_units_needed(table, units, allowed, len(cases))
+        if more is not None:
+            needed.append(max(more, missing))
+    return min(needed) if needed else None
+
+
+def _capped_units(ledger: UnitLedger, limit: int) -> int:
+    """n with at most `limit` clean units of one prompt; bad units always count."""
+    total = Fraction(0)
+    for clean, (bad_weight, bad) in ledger.weight_by_case().values():
+        total += sum(sorted(clean, reverse=True)[: max(0, limit - bad)], bad_weight)
+    return math.floor(total)
+
+
+def _last_replicate_start(classified: Sequence[Classified]) -> int:
+    """Position of the first cell of the last replicate: the CUSUM starts anew there. -1 without one."""
+    last = max((item.cell.replicate for item in classified), default=0)
+    if not last:
+        return -1
+    return next(position for position, item in enumerate(classified) if item.cell.replicate == last)
+
+
+def replicates_of(classified: Sequence[Classified], policy: ReplicatePolicy) -> list[Replicate]:
+    """The replicates a log holds, by number, with their separation from what triggered them."""
+    by_number: dict[int, list[Classified]] = defaultdict(list)
+    for item in classified:
+        if item.cell.replicate:
+            by_number[item.cell.replicate].append(item)
+    return [_replicate(number, by_number[number], classified, policy) for number in sorted(by_number)]
+
+
+def _replicate(
+    number: int, items: Sequence[Classified], classified: Sequence[Classified], policy: ReplicatePolicy
+) -> Replicate:
+    units = [item for item in items if is_replicate_unit(item, policy.max_cached_tokens)]
+    candidates = [item.cell for item in units if item.cell.arm == CANDIDATE]
+    unused = [item.cell for item in units if item.cell.arm == BASELINE]
+    prompts = tuple(cell.case_id for cell in candidates)
+    result = Replicate(ReplicatePlan(number, prompts, tuple(True for _ in prompts)), policy)
+    result.separation, result.separation_detail = separation_of(number, items, classified, policy.gap_seconds)
+    if result.separation is None:
+        result.aborted = result.separation_detail
+    for pair, cell in enumerate(candidates):
+        mate = next((other for other in unused if other.case_id == cell.case_id), None)
+        if mate is not None:
+            unused.remove(mate)
+        for half in (cell, mate):
+            outcome = None if half is None else half.outcome()
+            if half is not None and outcome is not None:
+                result.record(pair, half.arm, (outcome,))
+    return result
+
+
+def separation_of(
+    number: int, items: Sequence[Classified], classified: Sequence[Classified], gap_seconds: float
+) -> tuple[str | None, str]:
+    """How a logged replicate was kept apart from the last bad candidate cell before it: (how, detail).
+
+    `how` is gap or restart, None where neither can be read from `started_at` and `server_epoch`.
+    """
+    own = {id(item) for item in items}
+    position = next(index for index, item in enumerate(classified) if id(item) in own)
+    bad = [
+        item.cell
+        for item in classified[:position]
+        if item.cell.arm == CANDIDATE and item.cell.replicate < number and item.cell.outcome()
+    ]
+    candidates = [item.cell for item in items if item.cell.arm == CANDIDATE]
+    if not bad:
+        return None, "no bad candidate cell before it: nothing triggered it"
+    if not candidates:
+        return None, "no candidate cell in it"
+    trigger, first = bad[-1], items[0].cell
+    epochs = {cell.server_epoch for cell in candidates}
+    if None not in epochs and trigger.server_epoch is not None and trigger.server_epoch not in epochs:
+        return "restart", f"candidate epoch {trigger.server_epoch} before, {candidates[0].server_epoch} after"
+    if first.started_at is not None and trigger.started_at is not None:
+        ended = trigger.ended_at if trigger.ended_at is not None else trigger.started_at
+        gap = first.started_at - ended
+        if gap >= gap_seconds:
+            return "gap", f"{gap:.0f} s after the last bad cell"
+        return None, f"only {gap:.0f} s after the last bad cell, in the same server epoch"
+    return None, "neither started_at nor server_epoch tells it apart from its trigger"
+
+
+def _views(cells: Sequence[Cell], classified: Sequence[Classified]) -> tuple[CellView, ...]:
+    classes = {id(item.cell): item for item in classified}
+    return tuple(_view(number, cell, classes.get(id(cell))) for number, cell in enumerate(cells))
+
+
+def _view(number: int, cell: Cell, item: Classified | None) -> CellView:
+    return CellView(
+        cell_id=number,
+        cell=cell,
+        purpose=Purpose.REPLICATE if cell.replicate else Purpose.SCREEN,
+        pair=None,
+        cell_class=None if item is None else item.cell_class,
+        unit=None if item is None or item.unit is None else item.unit + 1,
+        bad=None if item is None else cell.outcome(),
+        witness="" if item is None else item.witness,
+    )

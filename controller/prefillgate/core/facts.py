@@ -1,0 +1,109 @@
+"""What stands behind an answer, from a run's journal or from a stranger's log: one shape for both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prefillgate.core.acceptance import AcceptanceTable
+from prefillgate.core.cells import BASELINE, CANDIDATE
+from prefillgate.core.decision import Ruling, Snapshot
+from prefillgate.core.exact import boschloo_one_sided, fisher_one_sided
+from prefillgate.core.freshness import Classified
+from prefillgate.core.journal import Difference, Planned
+from prefillgate.core.policy import Policy
+from prefillgate.core.replicate import Replicate
+from prefillgate.core.units import UnitLedger, build_ledger
+from prefillgate.core.verdict import CellView, Comparison, PathPoint, ThroughputView
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything the verdict is written from. `ledgers` are the candidate's, one per flag."""
+
+    title: str
+    policy: Policy
+    cases: tuple[str, ...]
+    classified: Sequence[Classified]
+    ledgers: Sequence[UnitLedger]
+    cells: tuple[CellView, ...]
+    replicates: Sequence[Replicate]
+    snapshot: Snapshot
+    ruling: Ruling
+    throughput: ThroughputView
+    clean_prefills_needed: int | None
+    alarm_level: float
+    alarm_at: float
+    ever_alarmed: bool
+    plan: Planned | None = None
+    differences: tuple[Difference, ...] = ()
+    cause: str = "Unverified"
+    notes: tuple[str, ...] = ()
+    override_note: str = ""
+    invalid: tuple[tuple[str, int], ...] = ()
+    from_log: bool = False
+
+    @property
+    def table(self) -> AcceptanceTable:
+        """The acceptance table."""
+        return AcceptanceTable(self.policy.margin, self.policy.alpha, self.policy.acceptance)
+
+    @property
+    def units(self) -> int:
+        """n: the fresh prefills the decision may count."""
+        return min(ledger.decision_prefills for ledger in self.ledgers)
+
+    @property
+    def bad(self) -> int:
+        """k: of the flag with the most bad."""
+        return max(ledger.bad for ledger in self.ledgers)
+
+
+def compare(classified: Sequence[Classified]) -> Comparison:
+    """The naive test by request and the honest ones by prefill, one-sided, over the prompts both arms saw.
+
+    None where an arm has nothing to compare.
+    """
+    cases = {arm: {item.cell.case_id for item in classified if item.cell.arm == arm} for arm in (BASELINE, CANDIDATE)}
+    common = cases[BASELINE] & cases[CANDIDATE]
+    requests, prefills = [], []
+    for arm in (CANDIDATE, BASELINE):
+        outcomes = [
+            outcome
+            for item in classified
+            if item.cell.arm == arm and item.cell.case_id in common and (outcome := item.cell.outcome()) is not None
+        ]
+        units = [
+            bool(unit.bad)
+            for unit in build_ledger(classified, arm).units
+            if unit.case_id in common and unit.bad is not None
+        ]
+        requests.append((sum(outcomes), len(outcomes)))
+        prefills.append((sum(units), len(units)))
+    return Comparison(
+        fisher_by_request=_test(fisher_one_sided, requests),
+        fisher_by_prefill=_test(fisher_one_sided, prefills),
+        boschloo_by_prefill=_test(boschloo_one_sided, prefills),
+    )
+
+
+def _test(test: object, counts: Sequence[tuple[int, int]]) -> float | None:
+    (candidate_bad, candidate), (baseline_bad, baseline) = counts
+    if not candidate or not baseline or not callable(test):
+        return None
+    return float(test(candidate_bad, candidate, baseline_bad, baseline))
+
+
+def acceptance_path(ledger: UnitLedger) -> tuple[PathPoint, ...]:
+    """The candidate's way through the acceptance table: (fresh units, bad) after each entry of its timeline."""
+    path, units, bad = [PathPoint(0, 0)], 0, 0
+    for _, _, unit in ledger.timeline:
+        if unit is None:
+            bad += 1
+        elif unit.bad is None:
+            continue
+        else:
+            units += 1
+            bad += bool(unit.bad)
+        path.append(PathPoint(units, bad))
+    return tuple(path)

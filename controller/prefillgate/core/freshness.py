@@ -1,0 +1,310 @@
+"""From cells to classes: which cell is a prefill of its own, which rode on another (STATISTICS.md section 1).
+
+The class is fixed by counters, witnesses and timing alone; no text is read. Every cell that is not proven
+fresh by two witnesses is something less.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from statistics import median, quantiles
+
+from prefillgate.core.cells import Cell, ColdProof, Status
+from prefillgate.core.verdict import CellClass
+
+FRESH_SHARE = Fraction(1, 20)  # r at most this: a claim of fresh
+COPY_SHARE = Fraction(1, 2)  # r at least this: a copy by its own counter
+NEIGHBOUR_SHARE = 0.25  # prompt lengths compared for timing
+TIMING_RATIO = 0.5  # prefill ms per token under this share of the reference contradicts
+
+_Epoch = tuple[str, str | None]
+_Prompt = tuple[str, str | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """A scored cell with its class.
+
+    `unit` numbers the fresh unit it opened or joined, from 0 within its arm, None where it joined none.
+    `reused_share` is r, known only for fresh cells. `proven` says a copy is one by its own consistent counter, its
+    request, or its overlap in flight: only such a copy may join a unit that is bad already.
+    """
+
+    cell: Cell
+    cell_class: CellClass
+    unit: int | None
+    reused_share: Fraction
+    proven: bool
+    witness: str
+
+
+@dataclass(slots=True)
+class _Timing:
+    """Prefill milliseconds per processed token of one arm and epoch, by prompt length."""
+
+    cold: list[tuple[int, float]] = field(default_factory=list)
+    claimed: list[tuple[int, float]] = field(default_factory=list)
+    references: dict[int, float | None] = field(default_factory=dict)
+
+    def reference(self, length: int) -> float | None:
+        """Median of the cold-proof cells at neighbouring lengths, else the 75th percentile of the claims."""
+        if length not in self.references:
+            near_cold = _near(self.cold, length)
+            near = _near(self.claimed, length)
+            if near_cold:
+                self.references[length] = median(near_cold)
+            else:
+                self.references[length] = _upper_quartile(near) if near else None
+        return self.references[length]
+
+
+def _near(points: list[tuple[int, float]], length: int) -> list[float]:
+    return [rate for other, rate in points if abs(other - length) <= NEIGHBOUR_SHARE * length]
+
+
+def _upper_quartile(values: list[float]) -> float:
+    """75th percentile with linear interpolation between order statistics."""
+    return values[0] if len(values) == 1 else quantiles(values, n=4, method="inclusive")[2]
+
+
+def in_time_order(cells: Iterable[Cell]) -> list[Cell]:
+    """Cells as they started: line order, unless `started_at` says otherwise.
+
+    A cell without a start stays behind the cell it followed. The choices of one request stand together at the place
+    of the earliest of them, by choice index: they are one prefill, whatever order they were written in.
+    """
+    keyed: list[tuple[float, int, Cell]] = []
+    latest = float("-inf")
+    first_of: dict[tuple[str, str | None, str], tuple[float, int]] = {}
+    for position, cell in enumerate(cells):
+        latest = cell.started_at if cell.started_at is not None else latest
+        keyed.append((latest, position, cell))
+        if cell.request_id is not None:
+            key = (cell.arm, cell.server_epoch, cell.request_id)
+            first_of[key] = min(first_of.get(key, (latest, position)), (latest, position))
+
+    def place(item: tuple[float, int, Cell]) -> tuple[float, int, int, int]:
+        started, position, cell = item
+        if cell.request_id is None:
+            return started, position, 0, position
+        first = first_of[(cell.arm, cell.server_epoch, cell.request_id)]
+        return (*first, cell.choice_index or 0, position)
+
+    return [cell for _, _, cell in sorted(keyed, key=place)]
+
+
+class Classifier:
+    """Classifies scored cells in time order. `add` takes one more; classes of earlier cells may change then."""
+
+    def __init__(self) -> None:
+        self._cells: list[Cell] = []
+        self._result: list[Classified] = []
+        self._stale = False
+        self._reset()
+
+    def add(self, cell: Cell) -> None:
+        """Take one more cell. Invalid cells are never scored and are passed over."""
+        if cell.status is Status.INVALID:
+            return
+        self._cells.append(cell)
+        if self._stale or not self._leaves_earlier_alone(cell):
+            self._stale = True
+            return
+        self._place(cell)
+
+    def classified(self) -> list[Classified]:
+        """Every scored cell with its class, in time order."""
+        if self._stale:
+            self._cells = in_time_order(self._cells)
+            self._reset()
+            self._survey()
+            for cell in self._cells:
+                self._place(cell)
+            self._stale = False
+        return self._result
+
+    # -- what must be known of all cells before any is classified
+
+    def _reset(self) -> None:
+        self._result = []
+        self._timing: dict[_Epoch, _Timing] = defaultdict(_Timing)
+        self._probed: set[_Epoch] = set()
+        self._hits: dict[_Epoch, int] = defaultdict(int)
+        self._primary: dict[tuple[str, str | None, str], int | None] = {}
+        self._parent: dict[_Prompt, int] = {}
+        self._in_flight: dict[_Prompt, tuple[float, int | None]] = {}
+        self._units: dict[str, int] = defaultdict(int)
+
+    def _leaves_earlier_alone(self, cell: Cell) -> bool:
+        """Whether this cell, coming last, cannot change the class of any earlier one."""
+        last = self._cells[-2] if len(self._cells) > 1 else None
+        in_order = last is None or (
+            cell.started_at is None or (last.started_at is not None and last.started_at <= cell.started_at)
+        )
+        epoch = (cell.arm, cell.server_epoch)
+        silent = not cell.cached_tokens and (not cell.counter_alive or epoch in self._probed)
+        return in_order and silent and cell.prefill_ms is None and cell.request_id is None
+
+    def _survey(self) -> None:
+        for cell in self._cells:
+            epoch = (cell.arm, cell.server_epoch)
+            if cell.counter_alive:
+                self._probed.add(epoch)
+            if cell.cached_tokens:
+                self._hits[epoch] += 1
+            rate = _prefill_rate(cell)
+            if rate is None or cell.prompt_tokens is None:
+                continue
+            if cell.cold_proof is not None and not _claims_reuse(cell):
+                self._timing[epoch].cold.append((cell.prompt_tokens, rate))
+            if _claims_fresh(cell):
+                self._timing[epoch].claimed.append((cell.prompt_tokens, rate))
+
+    # -- one cell
+
+    def _place(self, cell: Cell) -> None:
+        prompt = (cell.arm, cell.server_epoch, cell.prompt_key)
+        placed = self._as_choice(cell) or self._as_in_flight(cell, prompt) or self._by_counter(cell, prompt)
+        if placed.cell_class is CellClass.FRESH:
+            self._parent[prompt] = placed.unit if placed.unit is not None else 0
+        if cell.request_id is not None:
+            self._primary.setdefault((cell.arm, cell.server_epoch, cell.request_id), placed.unit)
+        if cell.ended_at is not None:
+            ended = self._in_flight.get(prompt, (float("-inf"), None))[0]
+            if cell.ended_at >= ended:
+                self._in_flight[prompt] = (cell.ended_at, placed.unit)
+        self._result.append(placed)
+
+    def _as_choice(self, cell: Cell) -> Classified | None:
+        """Another choice of one request (n > 1) is a copy first, whatever its counters say."""
+        if cell.request_id is None:
+            if not cell.choice_index:
+                return None
+            unit = self._parent.get((cell.arm, cell.server_epoch, cell.prompt_key))
+            return _copy(cell, unit, "another choice of one request")
+        key = (cell.arm, cell.server_epoch, cell.request_id)
+        if key not in self._primary:
+            return None
+        return _copy(cell, self._primary[key], "another choice of one request")
+
+    def _as_in_flight(self, cell: Cell, prompt: _Prompt) -> Classified | None:
+        """The same prompt in flight at the same time on a server that shares blocks is a copy."""
+        if not cell.shares_blocks or cell.started_at is None or prompt not in self._in_flight:
+            return None
+        ended, unit = self._in_flight[prompt]
+        return _copy(cell, unit, "in flight beside the same prompt") if cell.started_at < ended else None
+
+    def _by_counter(self, cell: Cell, prompt: _Prompt) -> Classified:
+        cached, length = cell.cached_tokens, cell.prompt_tokens
+        if cached is None:
+            return self._without_counter(cell)
+        if length is None or length <= 0 or cached > length:
+            return _of(cell, CellClass.UNKNOWN, f"cached {cached} of {_shown(length)} prompt tokens cannot be read")
+        share = Fraction(cached, length)
+        if share <= FRESH_SHARE:
+            return self._fresh_claim(cell, share)
+        unit = self._parent.get(prompt)
+        witness = f"cached {cached} of {length}"
+        if share >= COPY_SHARE:
+            consistent = cell.processed_tokens is None or cell.processed_tokens + cached == length
+            return _copy(cell, unit, witness, proven=consistent)
+        if unit is None:
+            return _of(cell, CellClass.ORPHAN, f"{witness}, its fresh parent never seen")
+        return _of(cell, CellClass.PARTIAL, witness)
+
+    def _without_counter(self, cell: Cell) -> Classified:
+        if cell.cold_proof is None:
+            return _of(cell, CellClass.UNKNOWN, "no cached-token counter and no cold proof")
+        if self._timing_contradicts(cell):
+            return _of(cell, CellClass.CONTRADICTED, "prefill too fast for a fresh one")
+        # A nonce leaves what stands before it in the cache: unknown there, so taken at the limit of a fresh cell.
+        share = FRESH_SHARE if cell.cold_proof is ColdProof.NONCE else Fraction(0)
+        return self._fresh(cell, share, f"no counter; cold proof {cell.cold_proof}")
+
+    def _fresh_claim(self, cell: Cell, share: Fraction) -> Classified:
+        cached, length = cell.cached_tokens or 0, cell.prompt_tokens or 0
+        processed, moved = cell.processed_tokens, cell.counter_processed_tokens
+        claim = f"cached {cached} of {length}"
+        if processed is not None and processed + cached != length:
+            return _of(cell, CellClass.CONTRADICTED, f"{claim}, but processed {processed}")
+        if moved is not None and moved + cached != length:
+            return _of(cell, CellClass.CONTRADICTED, f"{claim}, but the server's counter moved by {moved}")
+        if self._timing_contradicts(cell):
+            return _of(cell, CellClass.CONTRADICTED, f"{claim}, but prefill too fast for a fresh one")
+        if processed is not None:
+            return self._fresh(cell, share, f"{claim}, processed {processed}")
+        if moved is not None:
+            return self._fresh(cell, share, f"{claim}, the server's counter moved by {moved}")
+        if cell.cold_proof is not None:
+            return self._fresh(cell, share, f"{claim}, cold proof {cell.cold_proof}")
+        if self._seen_alive(cell):
+            return self._fresh(cell, share, f"{claim}, the counter seen alive in this epoch")
+        return _of(cell, CellClass.UNKNOWN, f"{claim}, but no second witness and no sign of life of the counter")
+
+    def _seen_alive(self, cell: Cell) -> bool:
+        epoch = (cell.arm, cell.server_epoch)
+        own = 1 if cell.cached_tokens else 0
+        return epoch in self._probed or cell.counter_alive or self._hits[epoch] > own
+
+    def _timing_contradicts(self, cell: Cell) -> bool:
+        rate = _prefill_rate(cell)
+        if rate is None or cell.prompt_tokens is None:
+            return False
+        reference = self._timing[(cell.arm, cell.server_epoch)].reference(cell.prompt_tokens)
+        return reference is not None and rate < TIMING_RATIO * reference
+
+    def _fresh(self, cell: Cell, share: Fraction, witness: str) -> Classified:
+        unit = self._units[cell.arm]
+        self._units[cell.arm] = unit + 1
+        return Classified(cell, CellClass.FRESH, unit, share, True, witness)
+
+
+def classify(cells: Sequence[Cell]) -> list[Classified]:
+    """Every scored cell with its class, in time order."""
+    classifier = Classifier()
+    for cell in cells:
+        classifier.add(cell)
+    return classifier.classified()
+
+
+def _copy(cell: Cell, unit: int | None, witness: str, proven: bool = True) -> Classified:
+    if unit is None:
+        return Classified(cell, CellClass.ORPHAN, None, Fraction(0), proven, f"{witness}, its fresh parent never seen")
+    return Classified(cell, CellClass.COPY, unit, Fraction(0), proven, witness)
+
+
+def _of(cell: Cell, cell_class: CellClass, witness: str) -> Classified:
+    return Classified(cell, cell_class, None, Fraction(0), False, witness)
+
+
+def _shown(value: int | None) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _share(cell: Cell) -> Fraction | None:
+    if cell.cached_tokens is None or not cell.prompt_tokens:
+        return None
+    return Fraction(cell.cached_tokens, cell.prompt_tokens)
+
+
+def _claims_fresh(cell: Cell) -> bool:
+    share = _share(cell)
+    return share is not None and share <= FRESH_SHARE
+
+
+def _claims_reuse(cell: Cell) -> bool:
+    share = _share(cell)
+    return share is not None and share > FRESH_SHARE
+
+
+def _prefill_rate(cell: Cell) -> float | None:
+    """Prefill milliseconds per processed token; prompt minus cached tokens where processed is not told."""
+    if cell.prefill_ms is None or cell.prefill_ms <= 0:
+        return None
+    processed = cell.processed_tokens
+    if processed is None and cell.prompt_tokens is not None:
+        processed = cell.prompt_tokens - (cell.cached_tokens or 0)
+    return cell.prefill_ms / processed if processed is not None and processed > 0 else None

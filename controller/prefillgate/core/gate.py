@@ -1,0 +1,338 @@
+"""The gate: every fact of a run folded into what is known now.
+
+`Gate.apply` takes the journal's events in order; nothing else changes it. Whatever is latched (an alarm, a confirmed
+replicate) is latched by folding the same events again, so a decision recomputed from the store is the decision.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from prefillgate.core.alarm import alarm_level, cusum
+from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, Status
+from prefillgate.core.freshness import Classified, Classifier
+from prefillgate.core.journal import (
+    CandidateUnavailable,
+    CauseNoted,
+    CellChecked,
+    CellMeasured,
+    CheckOutcome,
+    DeadlinePassed,
+    EpochSeen,
+    Event,
+    MeasurementLost,
+    Overridden,
+    Planned,
+    Purpose,
+    ReplicateAborted,
+    ReplicateStarted,
+    RunResumed,
+    SeparationKept,
+)
+from prefillgate.core.places import Places
+from prefillgate.core.policy import Flag
+from prefillgate.core.replicate import Ending, PromptTurns, Replicate, plan_replicate
+from prefillgate.core.units import UnitLedger, build_ledger
+from prefillgate.core.verdict import CellClass
+
+REPORTED_ONLY = frozenset({"equal_to_baseline", "slow"})  # never in the default flag
+CONDITIONAL = "cut"  # in the default flag only if the baseline pass shows none
+BUSY = frozenset({429, 503})  # waited for, not among three invalid cells in a row
+REFUSED_BODY = frozenset({400, 413, 422})
+
+
+class JournalError(ValueError):
+    """The journal's events do not fit each other."""
+
+
+@dataclass(slots=True)
+class Gate:
+    """What is known of one run. Read its fields; change it by `apply` alone."""
+
+    planned: Planned | None = None
+    epochs: dict[str, list[EpochSeen]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
+    measured: dict[int, CellMeasured] = field(default_factory=dict)
+    outcomes: dict[int, tuple[CheckOutcome, ...]] = field(default_factory=dict)
+    scored: list[CellMeasured] = field(default_factory=list)  # with `bad` filled in, in scoring order
+    places: Places = field(default_factory=Places)
+    replicates: list[Replicate] = field(default_factory=list)
+    replicate_seeds: list[ReplicateStarted] = field(default_factory=list)
+    alarm: bool = False  # raised and not answered by a replicate yet
+    ever_alarmed: bool = False
+    unavailable: CandidateUnavailable | None = None
+    lost: MeasurementLost | None = None
+    deadline: DeadlinePassed | None = None
+    overridden: Overridden | None = None
+    cause: CauseNoted | None = None
+    session: int = 0
+    latched_rollback: bool = False
+    _classifier: Classifier = field(default_factory=Classifier)
+    _cusum_from: int = -1
+    _refusals: int = 0
+    _invalid_run: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    _sessions: dict[int, int] = field(default_factory=dict)
+    _pass_cut: bool = False
+    _ledgers: list[UnitLedger] | None = None  # of the events so far
+
+    # -- folding
+
+    def apply(self, event: Event) -> None:
+        """Fold one event. Raises JournalError for one that cannot follow what came before."""
+        self._ledgers = None
+        if self.planned is None:
+            if not isinstance(event, Planned):
+                raise JournalError(f"the journal begins with {type(event).__name__}, not with a plan")
+            self.planned = event
+            self.places.begin(event)
+            return
+        match event:
+            case Planned():
+                raise JournalError("a second plan in one journal")
+            case EpochSeen():
+                self.epochs[event.arm].append(event)
+            case CellMeasured():
+                self._measure(event)
+            case CellChecked():
+                self._check(event)
+            case ReplicateStarted():
+                self._start_replicate(event)
+            case SeparationKept():
+                replicate = self.replicate(event.number)
+                replicate.separation, replicate.separation_detail = event.how, event.detail
+            case ReplicateAborted():
+                self.replicate(event.number).aborted = event.why
+            case _:
+                self._note(event)
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case CandidateUnavailable():
+                self.unavailable = event
+            case MeasurementLost():
+                self.lost = event
+            case DeadlinePassed():
+                self.deadline = event
+            case Overridden():
+                self.overridden = event
+            case CauseNoted():
+                self.cause = event
+            case RunResumed():
+                self.session += 1
+                self.deadline = None
+            case _:
+                raise JournalError(f"unknown event {type(event).__name__}")
+
+    def _measure(self, event: CellMeasured) -> None:
+        if event.cell_id in self.measured:
+            raise JournalError(f"cell {event.cell_id} stands twice in the journal")
+        self.measured[event.cell_id] = event
+        self._sessions[event.cell_id] = self.session
+        self.places.measured(event, self.session)
+        self._count_invalid(event)
+        if event.cell.status is Status.FAILED:
+            self._score(replace(event, cell=replace(event.cell, bad=True)))
+        elif event.cell.status is Status.INVALID and event.cell.replicate:
+            self._replicate_of(event).invalidate(event.pair or 0, event.cell.arm)
+
+    def _count_invalid(self, event: CellMeasured) -> None:
+        invalid = event.cell.status is Status.INVALID
+        key = (event.cell.arm, event.cell.case_id)
+        if not invalid:
+            self._invalid_run[key] = 0
+        elif event.http_status not in BUSY:
+            self._invalid_run[key] += 1
+        if event.cell.arm == CANDIDATE:
+            self._refusals = self._refusals + 1 if invalid and event.reason in REFUSALS else 0
+
+    def _check(self, event: CellChecked) -> None:
+        measured = self.measured.get(event.cell_id)
+        if measured is None or measured.cell.status is not Status.OK:
+            raise JournalError(f"checks of cell {event.cell_id}, which has no answer")
+        if event.cell_id in self.outcomes:
+            raise JournalError(f"cell {event.cell_id} was checked twice")
+        self.outcomes[event.cell_id] = event.outcomes
+        if measured.purpose is Purpose.BASELINE_PASS:
+            self._pass_cut |= any(o.check == CONDITIONAL and o.bad for o in event.outcomes)
+        self._score(replace(measured, cell=self._with_outcomes(measured.cell, event.outcomes)))
+
+    def _with_outcomes(self, cell: Cell, outcomes: tuple[CheckOutcome, ...]) -> Cell:
+        values = tuple((flag.name, self._flag_outcome(flag, outcomes)) for flag in self.flags)
+        bad = None if any(value is None for _, value in values) else False
+        if any(value for _, value in values):
+            bad = True
+        return replace(cell, bad=bad, flag_outcomes=values)
+
+    def _flag_outcome(self, flag: Flag, outcomes: tuple[CheckOutcome, ...]) -> bool | None:
+        """Bad when any check of the flag failed; unknown when one erred or none applied."""
+        chosen = [outcome.bad for outcome in outcomes if self._counts(flag, outcome.check)]
+        if any(chosen):
+            return True
+        return None if not chosen or None in chosen else False
+
+    def _counts(self, flag: Flag, check: str) -> bool:
+        if flag.checks:
+            return check in flag.checks
+        return check not in REPORTED_ONLY and (check != CONDITIONAL or not self._pass_cut)
+
+    def _score(self, event: CellMeasured) -> None:
+        self.scored.append(event)
+        self._classifier.add(event.cell)
+        self._ledgers = None
+        if event.cell.replicate:
+            self._score_replicate(event)
+        elif event.cell.arm == CANDIDATE:
+            self._watch_for_alarm()
+
+    def _score_replicate(self, event: CellMeasured) -> None:
+        """A unit of a replicate is its own fresh cell; anything less is no half of a pair and is planned again."""
+        replicate, pair = self._replicate_of(event), event.pair or 0
+        item = next(entry for entry in reversed(self.classified()) if entry.cell == event.cell)
+        values = tuple(event.cell.outcome(flag.name) for flag in self.flags)
+        known = tuple(bool(value) for value in values if value is not None)
+        if is_replicate_unit(item, replicate.policy.max_cached_tokens) and len(known) == len(values):
+            replicate.record(pair, event.cell.arm, known)
+        else:
+            replicate.invalidate(pair, event.cell.arm)
+        if replicate.ending() is Ending.CONFIRMED:
+            self.latched_rollback = True
+
+    def _watch_for_alarm(self) -> None:
+        policy = self.plan.policy
+        for ledger in self.candidate_ledgers():
+            crossed = cusum(ledger.outcomes(self._cusum_from), policy.alarm).alarmed
+            if crossed or ledger.bad > len(policy.acceptance) - 1:
+                self.alarm = self.ever_alarmed = True
+
+    def _start_replicate(self, event: ReplicateStarted) -> None:
+        expected = self.plan.first_replicate + len(self.replicates)
+        if event.number != expected:
+            raise JournalError(f"replicate {event.number} started where number {expected} was due")
+        policy = self.plan.policy.replicate
+        failed = self.failed_cases()
+        others = [case for case in self.places.upcoming() if case not in failed]
+        turns = PromptTurns(tuple(failed), tuple(others))
+        plan = plan_replicate(event.number, event.seed, turns, policy, len(self.flags))
+        self.replicates.append(Replicate(plan, policy))
+        self.replicate_seeds.append(event)
+        self.alarm = False
+        self._cusum_from = len(self.classified()) - 1
+
+    # -- reading
+
+    @property
+    def plan(self) -> Planned:
+        """The plan. Raises JournalError while there is none."""
+        if self.planned is None:
+            raise JournalError("the journal is empty")
+        return self.planned
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """The declared flags; one by default."""
+        return self.plan.policy.flags
+
+    def replicate(self, number: int) -> Replicate:
+        """The replicate of that number. Raises JournalError where it was not started."""
+        index = number - self.plan.first_replicate
+        if not 0 <= index < len(self.replicates):
+            raise JournalError(f"replicate {number} was never started")
+        return self.replicates[index]
+
+    def _replicate_of(self, event: CellMeasured) -> Replicate:
+        return self.replicate(event.cell.replicate)
+
+    @property
+    def open_replicate(self) -> Replicate | None:
+        """The replicate that was started and has not ended."""
+        last = self.replicates[-1] if self.replicates else None
+        return last if last is not None and last.ending() is None else None
+
+    @property
+    def not_confirmed(self) -> int:
+        """How many replicates ended without confirming."""
+        return sum(1 for r in self.replicates if r.ending() not in (None, Ending.CONFIRMED))
+
+    def classified(self) -> list[Classified]:
+        """Every scored cell with its class, in time order."""
+        return self._classifier.classified()
+
+    def candidate_ledgers(self) -> list[UnitLedger]:
+        """The candidate's units under each flag."""
+        if self._ledgers is None:
+            classified = self.classified()
+            self._ledgers = [build_ledger(classified, CANDIDATE, flag.name) for flag in self.flags]
+        return self._ledgers
+
+    def failed_cases(self) -> list[str]:
+        """Cases of the candidate's bad screen cells, in the order they failed."""
+        bad = [m.cell.case_id for m in self.scored if m.cell.arm == CANDIDATE and m.cell.bad]
+        return list(dict.fromkeys(bad))
+
+    @property
+    def prefills_used(self) -> int:
+        """Scored cells of both arms: what the budget pays for."""
+        return len(self.scored)
+
+    def next_cell_id(self) -> int:
+        """The id of the next cell."""
+        return len(self.measured)
+
+    def unchecked(self) -> list[CellMeasured]:
+        """Answers that no check has read yet (the process ended between the two events)."""
+        return [
+            event
+            for cell_id, event in self.measured.items()
+            if event.cell.status is Status.OK and cell_id not in self.outcomes
+        ]
+
+    def invalid_runs(self) -> list[tuple[str, str, int]]:
+        """(arm, case, invalid cells in a row) where there are any."""
+        return [(arm, case, count) for (arm, case), count in self._invalid_run.items() if count]
+
+    @property
+    def refusals(self) -> int:
+        """Refusals of the candidate in a row."""
+        return self._refusals
+
+    @property
+    def baseline_pass_cut(self) -> bool:
+        """Whether an answer of the baseline pass was cut at its token limit."""
+        return self._pass_cut
+
+    def session_of(self, cell_id: int) -> int:
+        """Which run of the program measured the cell: 0 the first, 1 after the first resume."""
+        return self._sessions[cell_id]
+
+    def alarm_state(self) -> tuple[float, float]:
+        """(CUSUM now, level that alarms), in nats, of the flag nearest to an alarm."""
+        policy = self.plan.policy.alarm
+        levels = [cusum(ledger.outcomes(self._cusum_from), policy).level for ledger in self.candidate_ledgers()]
+        return max(levels), alarm_level(policy)
+
+
+REFUSALS = frozenset({"ConnectionRefused", "Tls", "ConnectTimeout", "NameNotFound", "Refused"})
+
+
+def is_replicate_unit(item: Classified, max_cached_tokens: int) -> bool:
+    """Whether a cell is a unit of a replicate: fresh, and at most `max_cached_tokens` came from the cache."""
+    if item.cell_class is not CellClass.FRESH:
+        return False
+    return item.cell.cached_tokens is None or item.cell.cached_tokens <= max_cached_tokens
+
+
+def fold(events: Iterable[Event]) -> Gate:
+    """The gate after all of `events`."""
+    gate = Gate()
+    for event in events:
+        gate.apply(event)
+    return gate
+
+
+def cells_of(gate: Gate, arm: str) -> Sequence[CellMeasured]:
+    """The scored cells of one arm, in scoring order."""
+    return [event for event in gate.scored if event.cell.arm == arm]
+
+
+__all__ = ["BASELINE", "CANDIDATE", "Gate", "JournalError", "cells_of", "fold", "is_replicate_unit"]

@@ -1,0 +1,140 @@
+"""The verdict: a decision with everything that stands behind it, computed from the journal alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prefillgate.core.cells import BASELINE, CANDIDATE, Status
+from prefillgate.core.decision import decide
+from prefillgate.core.facts import Facts, acceptance_path, compare
+from prefillgate.core.freshness import Classified
+from prefillgate.core.gate import Gate
+from prefillgate.core.journal import CellMeasured
+from prefillgate.core.pairs import throughput_view
+from prefillgate.core.sentences import distinct_outputs, sentences, what_would_change
+from prefillgate.core.snapshot import clean_prefills_needed, take_snapshot
+from prefillgate.core.units import count_arm
+from prefillgate.core.verdict import CellView, Decision, Verdict
+
+
+def judge(gate: Gate) -> Verdict:
+    """The verdict on a run as its journal stands now. Deterministic: the same events give the same verdict."""
+    return write_verdict(facts_of(gate))
+
+
+def facts_of(gate: Gate) -> Facts:
+    """Everything the verdict on a run is written from."""
+    plan, snapshot = gate.plan, take_snapshot(gate)
+    level, limit = gate.alarm_state()
+    cause = gate.cause.cause if gate.cause is not None else "Unverified"
+    note = "" if gate.overridden is None else f"{gate.overridden.actor}: {gate.overridden.reason}"
+    return Facts(
+        title=plan.replay_set_name,
+        policy=plan.policy,
+        cases=tuple(case.case_id for case in plan.cases),
+        classified=gate.classified(),
+        ledgers=gate.candidate_ledgers(),
+        cells=_views(gate),
+        replicates=gate.replicates,
+        snapshot=snapshot,
+        ruling=decide(snapshot),
+        throughput=throughput_view(gate),
+        clean_prefills_needed=clean_prefills_needed(gate),
+        alarm_level=level,
+        alarm_at=limit,
+        ever_alarmed=gate.ever_alarmed,
+        plan=plan,
+        differences=plan.differences,
+        cause=cause,
+        notes=notes_of(gate),
+        override_note=note,
+        invalid=tuple((arm, _invalid(gate, arm)) for arm in (BASELINE, CANDIDATE)),
+    )
+
+
+def _invalid(gate: Gate, arm: str) -> int:
+    return sum(1 for e in gate.measured.values() if e.cell.arm == arm and e.cell.status is Status.INVALID)
+
+
+def notes_of(gate: Gate) -> tuple[str, ...]:
+    """Findings of the probes and of the run, each once."""
+    notes = [f"{seen.arm}: {finding}" for arm in gate.epochs.values() for seen in arm for finding in seen.findings]
+    for arm, seen in gate.epochs.items():
+        if len({epoch.server_epoch for epoch in seen}) > 1:
+            notes.append(f"{arm}: {len(seen)} lives of the server were measured")
+    if gate.unchecked():
+        notes.append(f"{len(gate.unchecked())} cell measured but not checked yet: resume the run")
+    return tuple(dict.fromkeys(notes))
+
+
+def write_verdict(facts: Facts) -> Verdict:
+    """The verdict written from its facts."""
+    invalid = dict(facts.invalid)
+    baseline = count_arm(facts.classified, BASELINE, invalid.get(BASELINE, 0))
+    candidate = count_arm(facts.classified, CANDIDATE, invalid.get(CANDIDATE, 0))
+    ruling = facts.ruling
+    decision = Decision(
+        decision=ruling.decision,
+        promotion=ruling.promotion,
+        rollback=ruling.rollback,
+        reason=str(ruling.reason),
+        sentences=sentences(facts, (baseline, candidate)),
+        cause=facts.cause,
+        what_would_change=what_would_change(facts),
+    )
+    times = [view.cell.started_at for view in facts.cells if view.cell.started_at is not None]
+    ends = [view.cell.ended_at for view in facts.cells if view.cell.ended_at is not None]
+    plan = facts.plan
+    return Verdict(
+        title=facts.title,
+        decision=decision,
+        policy_name=facts.policy.name,
+        margin=facts.policy.margin,
+        acceptance=facts.policy.acceptance,
+        baseline=baseline,
+        candidate=candidate,
+        comparison=compare(facts.classified),
+        cells=facts.cells,
+        path=acceptance_path(facts.ledgers[0]),
+        alarm=facts.snapshot.alarm or facts.snapshot.replicate_running,
+        alarm_level=facts.alarm_level,
+        alarm_at=facts.alarm_at,
+        replicates=tuple(replicate.view() for replicate in facts.replicates),
+        throughput=facts.throughput,
+        differences=facts.differences,
+        prompts=len(facts.cases),
+        distinct_outputs=distinct_outputs(facts),
+        prefills_used=len(facts.classified),
+        budget=facts.policy.budget,
+        notes=facts.notes,
+        replay_set_name=facts.title,
+        replay_set_sha256="" if plan is None else plan.replay_set_sha256,
+        baseline_name="baseline" if plan is None else plan.baseline_url,
+        candidate_name="candidate" if plan is None else plan.candidate_url,
+        started_at=plan.started_at if plan is not None else (min(times) if times else None),
+        ended_at=max(ends) if ends else None,
+    )
+
+
+def _views(gate: Gate) -> tuple[CellView, ...]:
+    """Every cell as shown, in the order it was measured."""
+    scored = {event.cell_id: event for event in gate.scored}
+    classes = {id(item.cell): item for item in gate.classified()}
+    return tuple(_view(scored.get(event.cell_id, event), classes, gate) for event in gate.measured.values())
+
+
+def _view(event: CellMeasured, classes: Mapping[int, Classified], gate: Gate) -> CellView:
+    item = classes.get(id(event.cell))
+    return CellView(
+        cell_id=event.cell_id,
+        cell=event.cell,
+        purpose=event.purpose,
+        pair=event.pair,
+        cell_class=None if item is None else item.cell_class,
+        unit=None if item is None or item.unit is None else item.unit + 1,
+        bad=event.cell.outcome() if item is not None else None,
+        witness="" if item is None else item.witness,
+        outcomes=gate.outcomes.get(event.cell_id, ()),
+        reason=event.reason,
+        detail=event.detail,
+    )

@@ -1,0 +1,132 @@
+"""From the journal's throughput pairs to measurements, and which place of the screen should be a pair."""
+
+from __future__ import annotations
+
+from prefillgate.core.cells import BASELINE, CANDIDATE, Cell, Status
+from prefillgate.core.freshness import Classified
+from prefillgate.core.gate import Gate
+from prefillgate.core.instrument import AaPair, InstrumentCheck, check_instrument
+from prefillgate.core.journal import CellMeasured, Purpose
+from prefillgate.core.throughput import (
+    PairMeasurement,
+    cell_ms_per_token,
+    cell_rate,
+    judge_throughput,
+    run_sequence,
+    why_unused,
+)
+from prefillgate.core.throughput_plan import coverage_prompts
+from prefillgate.core.verdict import CellClass, ThroughputState, ThroughputView
+
+
+def throughput_view(gate: Gate) -> ThroughputView:
+    """What the pairs so far say of decode throughput."""
+    policy = gate.plan.policy.throughput
+    return judge_throughput(pair_measurements(gate), policy, pairable_lengths(gate), instrument_of(gate).baseline)
+
+
+def throughput_standing(gate: Gate) -> tuple[ThroughputState, tuple[str, ...]]:
+    """(state, prompts that must still be in a pair): all that the rules and the schedule ask of the pairs.
+
+    Not worse counts only once the pairs cover the prompts they must: until then the test is open.
+    """
+    policy = gate.plan.policy.throughput
+    if not policy.max_pairs:
+        return ThroughputState.NOT_COMPARED, ()
+    used = [pair for pair in pair_measurements(gate) if not why_unused(pair, policy)]
+    paired = {pair.case_id for pair in used}
+    missing = tuple(case for case in coverage_prompts(pairable_lengths(gate), policy.max_prompts) if case not in paired)
+    state = run_sequence(used, policy).state
+    return ThroughputState.OPEN if state is ThroughputState.NOT_WORSE and missing else state, missing
+
+
+def pairable_lengths(gate: Gate) -> dict[str, int]:
+    """Lengths, in characters, of the cases whose token limit lets them give a pair."""
+    least = gate.plan.policy.throughput.min_output_tokens
+    return {
+        case.case_id: case.characters for case in gate.plan.cases if case.max_tokens is None or case.max_tokens >= least
+    }
+
+
+def pair_measurements(gate: Gate) -> list[PairMeasurement]:
+    """Every complete pair in the order begun."""
+    halves: dict[int, dict[str, CellMeasured]] = {}
+    for event in gate.scored:
+        if event.purpose is Purpose.PAIR and event.pair is not None:
+            halves.setdefault(event.pair, {})[event.cell.arm] = event
+    classes = {id(item.cell): item for item in gate.classified()} if halves else {}
+    met: dict[str, set[str | None]] = {BASELINE: set(), CANDIDATE: set()}
+    pairs = []
+    for number, arms in sorted(halves.items()):
+        if len(arms) < len(met):
+            continue
+        fresh_start = any(event.cell.server_epoch not in met[arm] for arm, event in arms.items())
+        for arm, event in arms.items():
+            met[arm].add(event.cell.server_epoch)
+        pairs.append(_measurement(gate, number, arms, (fresh_start, classes)))
+    return pairs
+
+
+def _measurement(
+    gate: Gate, number: int, arms: dict[str, CellMeasured], known: tuple[bool, dict[int, Classified]]
+) -> PairMeasurement:
+    fresh_start, classes = known
+    baseline, candidate = arms[BASELINE], arms[CANDIDATE]
+    greedy = all(case.greedy for case in gate.plan.cases if case.case_id == baseline.cell.case_id)
+    apart = gate.session_of(baseline.cell_id) != gate.session_of(candidate.cell_id)
+
+    def fresh(event: CellMeasured) -> bool:
+        item = classes.get(id(event.cell))
+        complete = event.cell.status is Status.OK
+        return complete and not apart and item is not None and item.cell_class is CellClass.FRESH
+
+    return PairMeasurement(
+        pair=number,
+        case_id=baseline.cell.case_id,
+        baseline_rate=_rate(baseline.cell),
+        candidate_rate=_rate(candidate.cell),
+        baseline_ms_per_token=cell_ms_per_token(baseline.cell.output_tokens, baseline.cell.decode_ms),
+        candidate_ms_per_token=cell_ms_per_token(candidate.cell.output_tokens, candidate.cell.decode_ms),
+        baseline_output_tokens=baseline.cell.output_tokens,
+        candidate_output_tokens=candidate.cell.output_tokens,
+        baseline_output_sha256=baseline.cell.output_sha256 if greedy else None,
+        candidate_output_sha256=candidate.cell.output_sha256 if greedy else None,
+        first_after_start=fresh_start,
+        baseline_fresh=fresh(baseline),
+        candidate_fresh=fresh(candidate),
+    )
+
+
+def _rate(cell: Cell) -> float | None:
+    return cell_rate(cell.output_tokens, cell.decode_ms)
+
+
+def instrument_of(gate: Gate) -> InstrumentCheck:
+    """The A/A check: the second pass over the baseline held against the first, in the order of the second."""
+    first = {e.cell.case_id: e.cell for e in gate.scored if e.purpose is Purpose.BASELINE_PASS}
+    second = [e.cell for e in gate.scored if e.purpose is Purpose.AA and e.cell.case_id in first]
+    pairs = [
+        AaPair(
+            case_id=cell.case_id,
+            first_bad=first[cell.case_id].bad,
+            second_bad=cell.bad,
+            first_rate=_rate(first[cell.case_id]),
+            second_rate=_rate(cell),
+            first_output_sha256=first[cell.case_id].output_sha256,
+            second_output_sha256=cell.output_sha256,
+        )
+        for cell in second
+    ]
+    return check_instrument(pairs, gate.plan.policy)
+
+
+def pair_wanted(gate: Gate, case_id: str) -> bool:
+    """Whether the next place of the screen, on this case, is to be run on both arms."""
+    policy = gate.plan.policy.throughput
+    lengths = pairable_lengths(gate)
+    if gate.places.pairs_begun >= policy.max_pairs or case_id not in lengths:
+        return False
+    if case_id not in coverage_prompts(lengths, policy.max_prompts):
+        return False
+    state, missing = throughput_standing(gate)
+    return case_id in missing or (policy.required and state is ThroughputState.OPEN)

@@ -1,0 +1,249 @@
+"""The fresh paired replicate that must confirm an alarm before a rollback (STATISTICS.md section 4).
+
+New data only: nothing that triggered it can be handed in. The candidate's units run first; eight clean ones end it
+without a baseline prefill. At the first bad one its own mate runs, then the mates of all units so far, then pairs,
+each ordered by a fair coin. Pairs multiply E in planned order, and E is defined only up to the first incomplete one.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from prefillgate.core.cells import BASELINE, CANDIDATE
+from prefillgate.core.evalue import pair_factor, replicate_threshold
+from prefillgate.core.policy import ReplicatePolicy
+from prefillgate.core.verdict import PairFactor, ReplicateView
+
+MAX_TRIES = 3  # of one half, before the replicate is aborted
+
+Outcomes = tuple[bool, ...]  # one per flag
+
+
+class Ending(StrEnum):
+    """How a replicate ends. All but confirmed are "not confirmed" and use up one attempt."""
+
+    CONFIRMED = "confirmed"
+    CLEAN = "clean"
+    FUTILE = "futile"
+    CAPPED = "capped"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """One half of a pair that is to be run next."""
+
+    pair: int
+    arm: str
+    case_id: str
+    tries: int  # 1 on the first try
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatePlan:
+    """Everything about a replicate that is fixed before its first cell."""
+
+    number: int
+    prompts: tuple[str, ...]  # one case per pair, in planned order
+    candidate_first: tuple[bool, ...]  # the fair coins
+    flags: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTurns:
+    """Which prompts a replicate takes from: those that failed, and the others in the order they come up next."""
+
+    failed: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def plan_replicate(
+    number: int, seed: int, turns: PromptTurns, policy: ReplicatePolicy, flags: int = 1
+) -> ReplicatePlan:
+    """Half of the units go to the prompts that failed, half to the next prompts in turn.
+
+    Names alone are handed in: no outcome of the trigger can enter. Either list may be empty, not both (ValueError).
+    The seed fixes the coins.
+    """
+    if not turns.failed and not turns.others:
+        raise ValueError("a replicate needs at least one prompt")
+    generator = random.Random(f"{seed}/replicate/{number}")
+    failing, others = turns.failed or turns.others, turns.others or turns.failed
+    prompts = []
+    for pair in range(policy.max_pairs):
+        source = failing if pair % 2 == 0 else others
+        prompts.append(source[(pair // 2) % len(source)])
+    coins = tuple(generator.random() < 0.5 for _ in range(policy.max_pairs))
+    return ReplicatePlan(number, tuple(prompts), coins, flags)
+
+
+@dataclass(slots=True)
+class Replicate:
+    """The state of one replicate. `record` and `invalidate` are its only inputs, `next_half` what it wants."""
+
+    plan: ReplicatePlan
+    policy: ReplicatePolicy
+    candidate: dict[int, Outcomes] = field(default_factory=dict)
+    baseline: dict[int, Outcomes] = field(default_factory=dict)
+    tries: dict[tuple[int, str], int] = field(default_factory=dict)
+    aborted: str | None = None
+    separation: str | None = None
+    separation_detail: str = ""
+    _seen: tuple[object, ...] = ()  # what `_ending` was computed from
+    _ending: Ending | None = None
+
+    @property
+    def threshold(self) -> float:
+        """E at which this replicate confirms."""
+        return replicate_threshold(self.plan.number, self.policy, self.plan.flags)
+
+    def record(self, pair: int, arm: str, outcomes: Outcomes) -> None:
+        """The outcome of one half, one value per flag. Raises ValueError when that half has one already."""
+        side = self.candidate if arm == CANDIDATE else self.baseline
+        if pair in side:
+            raise ValueError(f"pair {pair} of replicate {self.plan.number} has its {arm} half already")
+        side[pair] = outcomes
+
+    def invalidate(self, pair: int, arm: str) -> None:
+        """That half was not measured: it is planned again alone, and after three tries the replicate is aborted."""
+        key = (pair, arm)
+        self.tries[key] = self.tries.get(key, 0) + 1
+        if self.tries[key] >= MAX_TRIES:
+            self.aborted = f"pair {pair}, {arm}: {MAX_TRIES} tries without a measurement"
+
+    def next_half(self) -> Half | None:
+        """What to run next, or None when the replicate has ended."""
+        if self.ending() is not None:
+            return None
+        first_bad = self._first_bad()
+        if first_bad is None:
+            return self._half(len(self.candidate), CANDIDATE)
+        if first_bad not in self.baseline:
+            return self._half(first_bad, BASELINE)
+        for pair in range(first_bad):
+            if pair not in self.baseline:
+                return self._half(pair, BASELINE)
+        pair = self.complete_pairs()
+        order = (CANDIDATE, BASELINE) if self.plan.candidate_first[pair] else (BASELINE, CANDIDATE)
+        first_done = pair in (self.candidate if order[0] == CANDIDATE else self.baseline)
+        return self._half(pair, order[1] if first_done else order[0])
+
+    def _half(self, pair: int, arm: str) -> Half:
+        return Half(pair, arm, self.plan.prompts[pair], self.tries.get((pair, arm), 0) + 1)
+
+    def _first_bad(self) -> int | None:
+        """The first bad candidate unit among the leading ones. From it on the replicate runs in pairs."""
+        for pair in range(min(len(self.plan.prompts), self.policy.clean_units)):
+            outcomes = self.candidate.get(pair)
+            if outcomes is None:
+                return None
+            if any(outcomes):
+                return pair
+        return None
+
+    def complete_pairs(self) -> int:
+        """How many pairs stand complete before the first incomplete one."""
+        pair = 0
+        while pair in self.candidate and pair in self.baseline:
+            pair += 1
+        return pair
+
+    def e_path(self, flag: int = 0) -> list[float]:
+        """E after each complete pair, under one flag, stopping at the first incomplete pair."""
+        value, path = 1.0, []
+        for pair in range(self.complete_pairs()):
+            value *= self._factor(pair, flag)
+            path.append(value)
+        return path
+
+    def _factor(self, pair: int, flag: int) -> float:
+        return pair_factor(
+            self.candidate[pair][flag],
+            self.baseline[pair][flag],
+            self.policy.planned_baseline_rate,
+            self.policy.planned_candidate_rate,
+        )
+
+    def ending(self) -> Ending | None:
+        """How it ended, or None while it runs.
+
+        A confirmation reached at any complete prefix of pairs stands; nothing confirms that was not kept apart from
+        its trigger.
+        """
+        seen = (len(self.candidate), len(self.baseline), self.aborted, self.separation)
+        if seen != self._seen:
+            self._seen, self._ending = seen, self._find_ending()
+        return self._ending
+
+    def _find_ending(self) -> Ending | None:
+        paths = [self.e_path(flag) for flag in range(self.plan.flags)]
+        if self.separation is not None and any(value >= self.threshold for path in paths for value in path):
+            return Ending.CONFIRMED
+        if self.aborted is not None:
+            return Ending.ABORTED
+        leading = [self.candidate.get(pair) for pair in range(self.policy.clean_units)]
+        if all(outcomes is not None and not any(outcomes) for outcomes in leading):
+            return Ending.CLEAN
+        if all(path and path[-1] <= self.policy.futility for path in paths):
+            return Ending.FUTILE
+        if self.complete_pairs() >= self.policy.max_pairs:
+            return Ending.CAPPED
+        return None
+
+    def candidate_bad(self) -> int:
+        """Candidate units bad under any flag."""
+        return sum(1 for outcomes in self.candidate.values() if any(outcomes))
+
+    def leading_flag(self) -> int:
+        """The flag with the largest E: the one a report shows."""
+        return max(range(self.plan.flags), key=lambda flag: max([1.0, *self.e_path(flag)]))
+
+    def view(self) -> ReplicateView:
+        """What a report says of it, under the leading flag."""
+        flag = self.leading_flag()
+        path = self.e_path(flag)
+        pairs = tuple(
+            PairFactor(
+                pair,
+                self.plan.prompts[pair],
+                self.candidate[pair][flag],
+                self.baseline[pair][flag],
+                self._factor(pair, flag),
+                path[pair],
+            )
+            for pair in range(len(path))
+        )
+        carrying = tuple(dict.fromkeys(pair.case_id for pair in pairs if pair.factor > 1))
+        units, bad = len(self.candidate), self.candidate_bad()
+        ending = self.ending()
+        return ReplicateView(
+            number=self.plan.number,
+            threshold=self.threshold,
+            ending=None if ending is None else str(ending),
+            candidate_units=units,
+            candidate_bad=bad,
+            pairs=pairs,
+            e_value=path[-1] if path else 1.0,
+            separation=self.separation,
+            separation_detail=self.separation_detail,
+            candidate_rate_upper=_upper_when_clean(units) if units and not bad else None,
+            carrying_prompts=carrying,
+        )
+
+
+def _upper_when_clean(units: int) -> float:
+    """One-sided 95 % upper bound of a rate of which 0 in `units` was seen: 1 - .05^(1/n)."""
+    return -math.expm1(math.log(0.05) / units)
+
+
+def prefills_needed(number: int, policy: ReplicatePolicy) -> int:
+    """Budget a replicate must find before it starts: 10 prefills on the first attempt, 12 on later ones.
+
+    The fewest that can confirm: m pairs of a bad candidate and a good baseline with factor^m >= threshold, both
+    halves counted.
+    """
+    best = pair_factor(True, False, policy.planned_baseline_rate, policy.planned_candidate_rate)
+    return 2 * math.ceil(math.log(replicate_threshold(number, policy)) / math.log(best))

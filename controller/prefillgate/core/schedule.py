@@ -1,0 +1,167 @@
+"""What to do next: the plan of the run as a function of what is known.
+
+The runner asks `next_step` after every event and does what it says. Killed and started again it is told the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prefillgate.core.cells import BASELINE, CANDIDATE, Status
+from prefillgate.core.decision import Ruling, decide
+from prefillgate.core.gate import REFUSED_BODY, Gate
+from prefillgate.core.journal import Purpose
+from prefillgate.core.pairs import pair_wanted
+from prefillgate.core.places import derived_nonce, derived_seed
+from prefillgate.core.snapshot import take_snapshot
+from prefillgate.core.verdict import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RunCell:
+    """Run this cell: one request, one generation."""
+
+    cell_id: int
+    arm: str
+    case_id: str
+    purpose: Purpose
+    pair: int | None
+    round: int
+    replicate: int
+    attempt: int
+    seed: int
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCell:
+    """An answer that no check has read yet."""
+
+    cell_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartReplicate:
+    """Write down that this replicate begins; `seed` is new."""
+
+    number: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Separate:
+    """Keep the replicate apart from its trigger: wait until `not_before`, or for a candidate of another epoch.
+
+    `not_before` is in seconds since the epoch, None when the trigger's time is unknown.
+    """
+
+    number: int
+    not_before: float | None
+    trigger_epoch: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Nothing more is to be run: this is the decision."""
+
+    ruling: Ruling
+
+
+Step = RunCell | CheckCell | StartReplicate | Separate | Stop
+
+
+def next_step(gate: Gate) -> Step:
+    """The one thing to do now."""
+    unchecked = gate.unchecked()
+    if unchecked:
+        return CheckCell(unchecked[0].cell_id)
+    ruling = decide(take_snapshot(gate))
+    if ruling.decision is not Outcome.CONTINUE:
+        return Stop(ruling)
+    return _compare_refusal(gate) or _baseline_pass(gate) or _replicate(gate) or _screen(gate)
+
+
+def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, **place: int | None) -> RunCell:
+    """A planned cell. Seed and nonce depend on the place, not on the arm: equal on both."""
+    pair, round_number, replicate = place.get("pair"), place.get("round") or 0, place.get("replicate") or 0
+    attempt = place.get("attempt") or 1
+    label = (purpose if purpose is Purpose.REPLICATE else "run", replicate, round_number, pair, case)
+    run_seed = gate.plan.seed if not replicate else gate.replicate_seeds[-1].seed
+    return RunCell(
+        cell_id=gate.next_cell_id(),
+        arm=arm,
+        case_id=case,
+        purpose=purpose,
+        pair=pair,
+        round=round_number,
+        replicate=replicate,
+        attempt=attempt,
+        seed=derived_seed(run_seed, *label),
+        nonce=derived_nonce(run_seed, *label, attempt),
+    )
+
+
+def _compare_refusal(gate: Gate) -> RunCell | None:
+    """The candidate refused a body the baseline was not asked yet: ask it, to tell whose fault it is."""
+    asked = {e.cell.case_id for e in gate.measured.values() if e.cell.arm == BASELINE}
+    for event in gate.measured.values():
+        refused = event.cell.status is Status.INVALID and event.http_status in REFUSED_BODY
+        if refused and event.cell.arm == CANDIDATE and event.cell.case_id not in asked:
+            return _cell(gate, BASELINE, event.cell.case_id, Purpose.COMPARE, round=-1)
+    return None
+
+
+def _baseline_pass(gate: Gate) -> RunCell | None:
+    places = gate.places
+    if places.passed < len(places.baseline_pass):
+        case, purpose, round_number = places.baseline_pass[places.passed], Purpose.BASELINE_PASS, -2
+    elif places.passed_again < len(places.second_pass):
+        case, purpose, round_number = places.second_pass[places.passed_again], Purpose.AA, -2
+    else:
+        return None
+    return _cell(gate, BASELINE, case, purpose, round=round_number, attempt=places.attempt(purpose, BASELINE))
+
+
+def _replicate(gate: Gate) -> Step | None:
+    running = gate.open_replicate
+    if running is not None:
+        if running.separation is None:
+            return _separate(gate, running.plan.number)
+        half = running.next_half()
+        if half is not None:
+            number = running.plan.number
+            place = {"pair": half.pair, "replicate": number, "attempt": half.tries}
+            return _cell(gate, half.arm, half.case_id, Purpose.REPLICATE, **place)
+    if gate.alarm and gate.places.open_pair is None:
+        number = gate.plan.first_replicate + len(gate.replicates)
+        return StartReplicate(number, derived_seed(gate.plan.seed, "replicate", number, gate.next_cell_id()))
+    return None
+
+
+def _separate(gate: Gate, number: int) -> Separate:
+    bad = [e.cell for e in gate.scored if e.cell.arm == CANDIDATE and e.cell.bad and e.cell.replicate < number]
+    last = bad[-1] if bad else None
+    ended = None if last is None else (last.ended_at if last.ended_at is not None else last.started_at)
+    not_before = None if ended is None else ended + gate.plan.policy.replicate.gap_seconds
+    return Separate(number, not_before, None if last is None else last.server_epoch)
+
+
+def _screen(gate: Gate) -> RunCell:
+    places = gate.places
+    if places.open_pair is not None:
+        pair = places.open_pair
+        arm = pair.first_arm
+        if arm in pair.done:
+            arm = BASELINE if arm == CANDIDATE else CANDIDATE
+        return _screen_cell(gate, arm, pair.case_id, Purpose.PAIR, pair.number)
+    case = places.next_case
+    if pair_wanted(gate, case):
+        number = places.pairs_begun
+        arm = CANDIDATE if places.candidate_first(number) else BASELINE
+        return _screen_cell(gate, arm, case, Purpose.PAIR, number)
+    return _screen_cell(gate, CANDIDATE, case, Purpose.SCREEN, None)
+
+
+def _screen_cell(gate: Gate, arm: str, case: str, purpose: Purpose, pair: int | None) -> RunCell:
+    attempt = gate.places.attempt(purpose, arm)
+    return _cell(gate, arm, case, purpose, pair=pair, round=gate.places.round, attempt=attempt)

@@ -1,0 +1,79 @@
+"""From the gate to the one snapshot the rules may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prefillgate.core.acceptance import AcceptanceTable, more_clean_units_needed, promotes
+from prefillgate.core.decision import Snapshot
+from prefillgate.core.distrust import find_distrust
+from prefillgate.core.gate import Gate
+from prefillgate.core.pairs import throughput_standing
+from prefillgate.core.replicate import Ending, prefills_needed
+from prefillgate.core.units import UnitLedger
+from prefillgate.core.verdict import Outcome
+
+
+def table_of(gate: Gate) -> AcceptanceTable:
+    """The acceptance table of the plan's policy."""
+    policy = gate.plan.policy
+    return AcceptanceTable(policy.margin, policy.alpha, policy.acceptance)
+
+
+def every_prompt_fresh(ledgers: Sequence[UnitLedger], cases: Sequence[str]) -> bool:
+    """Whether every prompt has a fresh unit whose outcome is known, under every flag."""
+    return all({unit.case_id for unit in ledger.units if unit.bad is not None}.issuperset(cases) for ledger in ledgers)
+
+
+def acceptance_reached(gate: Gate) -> bool:
+    """Every flag satisfies the table at one and the same n, and every prompt was fresh at least once."""
+    ledgers = gate.candidate_ledgers()
+    table, cases = table_of(gate), [case.case_id for case in gate.plan.cases]
+    units = min(ledger.decision_prefills for ledger in ledgers)
+    return every_prompt_fresh(ledgers, cases) and all(
+        promotes(table, units, ledger.bad, len(cases)) for ledger in ledgers
+    )
+
+
+def clean_prefills_needed(gate: Gate) -> int | None:
+    """How many more fresh clean prefills would promote; None when the bad ones forbid it already."""
+    ledgers = gate.candidate_ledgers()
+    table, cases = table_of(gate), [case.case_id for case in gate.plan.cases]
+    units = min(ledger.decision_prefills for ledger in ledgers)
+    needed = [more_clean_units_needed(table, units, ledger.bad, len(cases)) for ledger in ledgers]
+    if any(value is None for value in needed):
+        return None
+    missing = max(
+        len(set(cases) - {unit.case_id for unit in ledger.units if unit.bad is not None}) for ledger in ledgers
+    )
+    return max([missing, *(value for value in needed if value is not None)])
+
+
+def take_snapshot(gate: Gate) -> Snapshot:
+    """Everything the rules may look at, from the folded facts alone."""
+    policy = gate.plan.policy
+    throughput, _ = throughput_standing(gate)
+    last = gate.replicates[-1] if gate.replicates else None
+    next_number = gate.plan.first_replicate + len(gate.replicates)
+    budget_left = policy.budget - gate.prefills_used
+    unavailable = gate.unavailable is not None or gate.refusals >= policy.refusals
+    confirmed = last is not None and last.ending() is Ending.CONFIRMED
+    return Snapshot(
+        override=None if gate.overridden is None else Outcome(gate.overridden.verdict),
+        candidate_unavailable=unavailable and bool(gate.epochs["candidate"]),
+        latched=Outcome.ROLLBACK if gate.latched_rollback and not confirmed else None,
+        distrust=find_distrust(gate),
+        regression_confirmed=confirmed,
+        deadline_passed=gate.deadline is not None,
+        alarm=gate.alarm,
+        replicate_running=gate.open_replicate is not None and budget_left > 0,
+        replicate_affordable=budget_left >= prefills_needed(next_number, policy.replicate),
+        replicates_not_confirmed=gate.not_confirmed,
+        max_replicates=policy.replicate.max_attempts,
+        more_bad_than_allowed=any(len(policy.acceptance) <= ledger.bad for ledger in gate.candidate_ledgers()),
+        throughput=throughput,
+        throughput_required=policy.throughput.required and policy.throughput.max_pairs > 0,
+        throughput_pairs_left=gate.places.pairs_begun < policy.throughput.max_pairs,
+        acceptance_reached=acceptance_reached(gate),
+        budget_left=budget_left,
+    )

@@ -1,0 +1,172 @@
+"""From classes to counts: n, k and the prefill units of one arm (STATISTICS.md section 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from prefillgate.core.cells import Cell
+from prefillgate.core.exact import clopper_pearson, kish_effective_units
+from prefillgate.core.freshness import Classified
+from prefillgate.core.verdict import ArmCounts, CellClass
+
+WHOLE = Fraction(1)  # the weight of a prefill of which nothing was cached
+
+
+@dataclass(slots=True)
+class Unit:
+    """One fresh prefill with every cell that reused it. `own_outcome` is that of its fresh cell."""
+
+    number: int
+    case_id: str
+    cell: Cell
+    weight: Fraction  # 1 - r
+    own_outcome: bool | None
+    copy_bad: bool = False
+    copies: int = 0
+
+    @property
+    def bad(self) -> bool | None:
+        """Bad for promotion: its own cell, or a proven copy of it, was bad. None: its own outcome is unknown."""
+        return True if self.copy_bad else self.own_outcome
+
+
+@dataclass(slots=True)
+class UnitLedger:
+    """The units of one arm under one flag, and the bad cells that stand outside of them."""
+
+    units: list[Unit] = field(default_factory=list)
+    suspects: int = 0  # bad partial, unknown or contradicted cells, and copies that could not be merged
+    bad_orphans: int = 0
+    timeline: list[tuple[int, int, Unit | None]] = field(default_factory=list)  # start order, replicate, unit or None
+    # (None: a bad cell that stands outside of every unit)
+
+    @property
+    def bad(self) -> int:
+        """k: bad fresh units, bad suspects each once, bad orphans."""
+        return sum(1 for unit in self.units if unit.bad) + self.suspects + self.bad_orphans
+
+    @property
+    def decision_prefills(self) -> int:
+        """n: floor of the sum of (1 - r) over fresh units whose outcome is known."""
+        known = [unit.weight for unit in self.units if unit.bad is not None]
+        partly = [weight for weight in known if weight is not WHOLE]
+        return math.floor(len(known) - len(partly) + sum(partly, Fraction(0)))
+
+    def weight_by_case(self) -> dict[str, tuple[list[Fraction], tuple[Fraction, int]]]:
+        """Per case the weights of its clean units, and (summed weight, number) of its bad ones."""
+        result: dict[str, tuple[list[Fraction], tuple[Fraction, int]]] = {}
+        for unit in self.units:
+            if unit.bad is None:
+                continue
+            clean, (weight, count) = result.get(unit.case_id, ([], (Fraction(0), 0)))
+            if unit.bad:
+                result[unit.case_id] = (clean, (weight + unit.weight, count + 1))
+            else:
+                result[unit.case_id] = ([*clean, unit.weight], (weight, count))
+        return result
+
+    def outcomes(self, after: int = -1) -> list[bool]:
+        """Outcomes in start order for the CUSUM: screen cells (replicate 0) whose start order is above `after`."""
+        return [
+            True if unit is None else bool(unit.bad)
+            for position, replicate, unit in self.timeline
+            if position > after and not replicate and (unit is None or unit.bad is not None)
+        ]
+
+
+def build_ledger(classified: Sequence[Classified], arm: str, flag: str | None = None) -> UnitLedger:
+    """Fold the classified cells of one arm into units, under one flag (None: the default flag)."""
+    ledger = UnitLedger()
+    orphans: dict[tuple[str | None, str], bool] = {}
+    for position, item in enumerate(classified):
+        cell = item.cell
+        if cell.arm != arm:
+            continue
+        outcome = cell.outcome(flag)
+        if item.cell_class is CellClass.FRESH:
+            unit = Unit(
+                len(ledger.units),
+                cell.case_id,
+                cell,
+                WHOLE - item.reused_share if item.reused_share else WHOLE,
+                outcome,
+            )
+            ledger.units.append(unit)
+            ledger.timeline.append((position, cell.replicate, unit))
+        elif item.cell_class is CellClass.COPY and item.unit is not None:
+            _join(ledger, item, outcome, position)
+        elif item.cell_class is CellClass.ORPHAN:
+            _join_orphan(ledger, orphans, item, (outcome, position))
+        elif outcome:
+            ledger.suspects += 1
+            ledger.timeline.append((position, item.cell.replicate, None))
+    return ledger
+
+
+def _join(ledger: UnitLedger, item: Classified, outcome: bool | None, position: int) -> None:
+    unit = ledger.units[item.unit or 0]
+    unit.copies += 1
+    if not outcome:
+        return
+    if not item.proven and unit.bad:
+        ledger.suspects += 1
+        ledger.timeline.append((position, item.cell.replicate, None))
+    else:
+        unit.copy_bad = True
+
+
+def _join_orphan(
+    ledger: UnitLedger, orphans: dict[tuple[str | None, str], bool], item: Classified, seen: tuple[bool | None, int]
+) -> None:
+    """One orphan unit per prompt and epoch, shared by later proven copies; a bad one counts once."""
+    outcome, position = seen
+    key = (item.cell.server_epoch, item.cell.prompt_key)
+    known_bad = orphans.get(key, False)
+    if not outcome:
+        orphans.setdefault(key, False)
+        return
+    if known_bad and item.proven:
+        return
+    orphans[key] = True
+    ledger.bad_orphans += 1
+    ledger.timeline.append((position, item.cell.replicate, None))
+
+
+def count_arm(classified: Sequence[Classified], arm: str, invalid: int = 0) -> ArmCounts:
+    """One arm restated under the default flag: requests beside prefills, with their intervals."""
+    mine = [item for item in classified if item.cell.arm == arm]
+    ledger = build_ledger(classified, arm)
+    known_requests = [outcome for item in mine if (outcome := item.cell.outcome()) is not None]
+    known_units = [unit.bad for unit in ledger.units if unit.bad is not None]
+    return ArmCounts(
+        requests=len(mine),
+        prefills=len(ledger.units),
+        decision_prefills=ledger.decision_prefills,
+        copies=_of(mine, CellClass.COPY),
+        partial=_of(mine, CellClass.PARTIAL),
+        unknown=_of(mine, CellClass.UNKNOWN, CellClass.CONTRADICTED),
+        orphans=_of(mine, CellClass.ORPHAN),
+        bad_requests=sum(known_requests),
+        bad_prefills=sum(known_units),
+        bad_for_promotion=ledger.bad,
+        request_interval=_interval(known_requests),
+        prefill_interval=_interval(known_units),
+        invalid=invalid,
+        effective_prefills=_effective(ledger),
+    )
+
+
+def _of(items: Iterable[Classified], *classes: CellClass) -> int:
+    return sum(1 for item in items if item.cell_class in classes)
+
+
+def _interval(outcomes: Sequence[bool]) -> tuple[float, float] | None:
+    return clopper_pearson(sum(outcomes), len(outcomes)) if outcomes else None
+
+
+def _effective(ledger: UnitLedger) -> float | None:
+    sizes = [1 + unit.copies for unit in ledger.units]
+    return kish_effective_units(sizes) if sizes else None
