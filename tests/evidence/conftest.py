@@ -1,5 +1,7 @@
 """A plan, some cells and a store to try the evidence on."""
 
+import shutil
+
 import pytest
 
 from prefillgate.core.cells import Cell
@@ -25,33 +27,41 @@ def plan():
     return PLAN
 
 
+def measured_cell(cell_id):
+    """A measured cell with a given id."""
+    cell = Cell("candidate", "a", bad=False, prompt_tokens=312, cached_tokens=0, prefill_ms=0.1 + cell_id)
+    return CellMeasured(cell_id, cell, Purpose.SCREEN)
+
+
+def texts_of(cell_id):
+    """The texts of a cell with a given id: different for each, and too long to fit one page."""
+    words = " ".join(str(cell_id * 7919 + index * index) for index in range(1500))
+    return Texts(content=f"cell {cell_id}", request="{}", response=words)
+
+
 @pytest.fixture
 def measured():
-    """A measured cell with a given id."""
-
-    def make(cell_id, **fields):
-        cell = Cell("candidate", "a", bad=False, prompt_tokens=312, cached_tokens=0, prefill_ms=0.1 + cell_id, **fields)
-        return CellMeasured(cell_id, cell, Purpose.SCREEN)
-
-    return make
+    return measured_cell
 
 
 @pytest.fixture
 def said():
-    """The texts of a cell with a given id: different for each, and too long to fit one page."""
+    return texts_of
 
-    def make(cell_id):
-        words = " ".join(str(cell_id * 7919 + index * index) for index in range(1500))
-        return Texts(content=f"cell {cell_id}", request="{}", response=words)
 
-    return make
+@pytest.fixture(scope="session")
+def written_once(tmp_path_factory):
+    """The folder of a closed store that no test may touch."""
+    path = tmp_path_factory.mktemp("written_once") / "run.db"
+    with SqliteJournal.create(path, PLAN) as journal:
+        for cell_id in range(5):
+            journal.append(measured_cell(cell_id), texts_of(cell_id))
+    return path.parent
 
 
 @pytest.fixture
-def store(tmp_path, measured, said):
-    """The path of a closed store: the plan and five cells with their texts."""
-    path = tmp_path / "run.db"
-    with SqliteJournal.create(path, PLAN) as journal:
-        for cell_id in range(5):
-            journal.append(measured(cell_id), said(cell_id))
-    return path
+def store(tmp_path, written_once):
+    """The path of a closed store of the test's own: the plan and five cells with their texts."""
+    for file in written_once.iterdir():
+        shutil.copyfile(file, tmp_path / file.name)
+    return tmp_path / "run.db"

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path, PurePath
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
-from prefillgate.evidence.errors import StoreBusy, StoreDamaged, StoreError, translate
+from prefillgate.evidence.errors import StoreBusy, StoreDamaged, StoreError, StoreMissing, translate
 
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], Result]
@@ -42,42 +42,44 @@ def beside(path: Path, suffix: str) -> Path:
 def read(path: Path, work: Work[Result]) -> Result:
     """Do `work` on one unchanging view of the store, with or without a writer at it. Raises `StoreError`.
 
-    With nobody writing the file is read as it is (`immutable`), which creates nothing. If that changed meanwhile, the
-    result is thrown away and read again.
+    With nobody writing the file is read as it is (`immutable`), which creates nothing. A writer may come or leave in
+    the middle of it, so an answer got that way, and any error, counts only if the file stayed the same.
     """
+    failure: StoreError | None = None
     for _ in range(_TRIES):
         before = _state(path)
-        if not _log_in_use(path):
-            try:
-                result = _work(path, "immutable", work)
-            except StoreError:
-                if _state(path) == before:
-                    raise
-            else:
-                if _state(path) == before:
-                    return result
-        elif beside(path, "-shm").exists():
-            return _read_shared(path, work)
-        else:
-            return _read_copy(path, work)
+        try:
+            if before.shared:
+                return _read_shared(path, work)
+            result = _read_copy(path, work) if before.log_bytes else _work(path, "immutable", work)
+            if _state(path) == before:
+                return result
+        except StoreError as error:
+            if _state(path) == before:
+                raise
+            failure = error
         time.sleep(_PAUSE_SECONDS)
-    raise StoreBusy(f"{path}: it changes faster than it can be read. Try again.")
+    raise failure or StoreBusy(f"{path}: it changes faster than it can be read. Try again.")
 
 
-def _state(path: Path) -> tuple[float, int, bool]:
+class _State(NamedTuple):
+    modified_ns: int
+    size_bytes: int
+    log_bytes: int
+    shared: bool  # a process has it open, or was killed while it had
+
+
+def _state(path: Path) -> _State:
     try:
         stat = path.stat()
+        log_bytes = beside(path, "-wal").stat().st_size if beside(path, "-wal").exists() else 0
+        return _State(stat.st_mtime_ns, stat.st_size, log_bytes, beside(path, "-shm").exists())
+    except FileNotFoundError:
+        if path.exists():  # the log went between two looks
+            return _state(path)
+        raise StoreMissing(f"{path}: the evidence store is gone.") from None
     except OSError as error:
         raise translate(path, error) from error
-    return (stat.st_mtime_ns, stat.st_size, _log_in_use(path))
-
-
-def _log_in_use(path: Path) -> bool:
-    """Whether the write-ahead log may hold something, or a process has it open."""
-    try:
-        return beside(path, "-wal").stat().st_size > 0 or beside(path, "-shm").exists()
-    except FileNotFoundError:
-        return False
 
 
 def _work(path: Path, mode: str, work: Work[Result]) -> Result:

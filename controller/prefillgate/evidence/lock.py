@@ -19,7 +19,7 @@ from pathlib import Path
 from prefillgate.evidence.errors import StoreBusy, StoreError, translated
 from prefillgate.evidence.files import uri
 
-_TRIES = 50
+_TRIES = 15
 _PAUSE_SECONDS = 0.02
 _TABLE = """CREATE TABLE IF NOT EXISTS holder (
   only INTEGER PRIMARY KEY CHECK (only = 1), token TEXT NOT NULL, pid INTEGER, host TEXT, since TEXT)"""

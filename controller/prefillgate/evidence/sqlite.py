@@ -239,12 +239,7 @@ def _refuse_foreign(path: Path) -> None:
     if not path.exists():
         raise StoreMissing(f"{path}: there is no evidence store. Check the path; `prefillgate run` makes one.")
     try:
-        with translated(path):
-            connection = sqlite3.connect(uri(path, "immutable"), uri=True)
-            try:
-                found = connection.execute("PRAGMA application_id").fetchone()[0]
-            finally:
-                connection.close()
+        found = read(path, lambda connection: int(connection.execute("PRAGMA application_id").fetchone()[0]))
         if found == schema.APPLICATION_ID:
             return
         what = "empty" if path.stat().st_size == 0 else "an SQLite database of something else"

@@ -1,0 +1,29 @@
+"""A process that appends cells to a store as fast as it can and prints each id when `append` has returned.
+
+Usage: python writer.py STORE PLAN.json, where PLAN.json holds the plan as canonical JSON. Resumes a store it finds.
+"""
+
+import sys
+from pathlib import Path
+
+from prefillgate.core.cells import Cell
+from prefillgate.core.journal import CellMeasured, Purpose, Texts
+from prefillgate.evidence import SqliteJournal, decode_event
+
+
+def main(store: Path, plan: Path) -> None:
+    if store.exists():
+        journal = SqliteJournal.open(store)
+    else:
+        journal = SqliteJournal.create(store, decode_event(plan.read_bytes()))
+    cell_id = max((event.cell_id for event in journal.events() if isinstance(event, CellMeasured)), default=-1)
+    print("ready", flush=True)
+    while True:
+        cell_id += 1
+        cell = Cell("candidate", "a", bad=cell_id % 3 == 0, prefill_ms=cell_id / 7)
+        journal.append(CellMeasured(cell_id, cell, Purpose.SCREEN), Texts(response=f"{cell_id} " * (cell_id % 2000)))
+        print(cell_id, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
