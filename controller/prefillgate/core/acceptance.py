@@ -41,9 +41,6 @@ class AcceptanceTable:
         rising = all(low < high for low, high in zip(self.entries, self.entries[1:], strict=False))
         if not self.entries or self.entries[0] < 1 or not rising:
             raise ValueError(f"acceptance must be rising whole numbers of at least 1, got {list(self.entries)}")
-        for bad, entry in enumerate(self.entries):
-            if entry <= bad:
-                raise ValueError(f"acceptance {entry} for {bad} bad must be above {bad}: that many can all be bad")
 
     @property
     def bad_allowed(self) -> int:
@@ -121,13 +118,13 @@ def smallest_units(margin: float, alpha: float) -> int:
     """
     check_margin(margin)
     check_alpha(alpha)
-    about = math.log(alpha) / math.log1p(-margin)  # far beyond MAX_UNITS the powers of 1 - margin are all 1
-    units = math.ceil(about) if about > 2 * MAX_UNITS else _clean_units(alpha, margin)
-    if units > MAX_UNITS:
+    least_margin = -math.expm1(math.log(alpha) / MAX_UNITS)
+    if margin < least_margin:
         raise ValueError(
-            f"margin {margin!r} at alpha {alpha!r} needs {units} prefills; at most {MAX_UNITS} are planned"
+            f"margin {margin!r} needs more than {MAX_UNITS} prefills at alpha {alpha!r}; "
+            f"at least {least_margin:.6f} is possible"
         )
-    return units
+    return _clean_units(alpha, margin)
 
 
 def _clean_units(chance: float, margin: float) -> int:
