@@ -12,7 +12,7 @@ import asyncio
 import json
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -131,6 +131,7 @@ class HttpLane:
         self.options = options
         self._auth = httpx.BasicAuth(base.user, base.password or "") if base.user else None
         self._client: httpx.AsyncClient | None = None
+        self._in_handshake = False
 
     async def __aenter__(self) -> HttpLane:
         options = self.options
@@ -174,7 +175,7 @@ class HttpLane:
                     body += chunk
                 status = response.status_code
         except (httpx.HTTPError, TimeoutError, _TooLongError, _EncodingError) as error:
-            raise _engine_error(f"{self.url}{path}", _failure(error)[0]) from error
+            raise _engine_error(f"{self.url}{path}", self._failure(error)[0]) from error
         if status != 200:
             raise status_error(f"{self.url}{path}", status, bytes(body))
         return bytes(body)
@@ -196,7 +197,7 @@ class HttpLane:
                         break
                 return Sent(200, _content_type(response))
         except (httpx.HTTPError, TimeoutError, _TooLongError, _EncodingError) as error:
-            failure, accepted = _failure(error)
+            failure, accepted = self._failure(error)
             if failure.reason == "Timeout":
                 failure = Failure("Timeout", f"no complete answer within {timeout_seconds:g} s")
             status = opened.status_code if opened is not None else None
@@ -225,7 +226,7 @@ class HttpLane:
         if self._client is None:
             raise RuntimeError("the engine is not open; use it as an async context manager")
         headers = {"content-type": "application/json"} if body is not None else {}
-        extensions = {}
+        extensions: dict[str, Any] = {"trace": self._trace} if self.url.startswith("https:") else {}
         if body is not None:
             # A generation is bounded by its own deadline; silence during a long prefill is no fault.
             extensions["timeout"] = httpx.Timeout(None, connect=self.options.connect_timeout_seconds).as_dict()
@@ -237,6 +238,17 @@ class HttpLane:
             yield response
         finally:
             await response.aclose()
+
+    async def _trace(self, event: str, _info: Mapping[str, Any]) -> None:
+        if event.startswith("connection."):
+            self._in_handshake = event.removeprefix("connection.start_tls.") in ("started", "failed")
+
+    def _failure(self, error: Exception) -> tuple[Failure, bool]:
+        if isinstance(error, httpx.ConnectTimeout) and self._in_handshake:
+            # A server of plain HTTP waits for the end of what it takes for a request line.
+            detail = "connected, but no TLS handshake within the connect timeout; does this server speak plain http?"
+            return Failure("Tls", detail), False
+        return _failure(error)
 
 
 class HttpStatusError(TerminalEngineError):
