@@ -95,6 +95,7 @@ class PromptCache:
             self._save(slot)
             self._turn += 1
             slot.busy, slot.last_used = True, self._turn
+        self._make_room()
         return extra
 
     def write(self, slot: Slot, sequence: Sequence) -> None:
@@ -121,12 +122,14 @@ class PromptCache:
         return best
 
     def _swap(self, slot: Slot, tokens: tuple[int, ...]) -> None:
+        """Save, look, then make room: what is about to be dropped may still be the one that is wanted."""
         self._save(slot)
         held = self._reusable(slot.held, tokens)
         better = max(self.host, key=lambda entry: self._reusable(entry, tokens), default=None)
         if better is not None and self._reusable(better, tokens) > max(held, 1):
             self.host.remove(better)
             slot.held = better
+        self._make_room()
 
     def _save(self, slot: Slot) -> None:
         held = slot.held
@@ -134,6 +137,8 @@ class PromptCache:
             return
         self.host = [entry for entry in self.host if common_prefix(entry.tokens, held.tokens) < len(entry.tokens)]
         self.host.append(held)
+
+    def _make_room(self) -> None:
         while sum(len(entry.tokens) for entry in self.host) > self.host_tokens:
             self.host.pop(0)
 

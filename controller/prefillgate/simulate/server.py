@@ -116,7 +116,8 @@ class Server:
             "Content-Type": "text/plain; version=0.0.4",
             "Process-Start-Time-Unix": str(epoch.started_microseconds),
         }
-        return web.Response(text=discovery.metrics(epoch, self._faults.planted("old-counters")), headers=headers)
+        text = discovery.metrics(epoch, self._faults.planted("old-counters"))
+        return web.Response(body=text.encode(), headers=headers)
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         raw = await http.read()
