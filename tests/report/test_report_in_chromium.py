@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from prefillgate.core.journal import Texts
+from prefillgate.core.verdict import Verdict
 from prefillgate.report import render
 from tests.support import chromium, verdicts
 from tests.support.programs import find_chromium, record_real_program
@@ -62,7 +64,7 @@ def trap() -> Iterator[tuple[str, list[str]]]:
     server.server_close()
 
 
-def saved(folder: Path, verdict: verdicts.Verdict, texts: dict[int, verdicts.Texts] | None = None) -> str:
+def saved(folder: Path, verdict: Verdict, texts: dict[int, Texts] | None = None) -> str:
     """The report as a file; its address."""
     file = folder / "report.html"
     told = verdicts.texts_of(verdict) if texts is None else texts
@@ -151,7 +153,7 @@ async def test_hostile_text_leaves_the_elements_of_the_page_as_they_were(
 async def test_what_a_model_said_is_shown_to_the_letter(browser: chromium.Chromium, tmp_path: Path) -> None:
     said = "<b>&amp;</b>  two  spaces\n\n{{ 7 * 7 }} ünï 漢字"
     verdict = verdicts.story()
-    texts = {view.cell_id: verdicts.Texts(content=said) for view in verdict.cells}
+    texts = {view.cell_id: Texts(content=said) for view in verdict.cells}
     async with browser.page() as page:
         await page.load(saved(tmp_path, verdict, texts))
         assert await page.evaluate("document.querySelector('.twin.bad pre').textContent") == said

@@ -313,7 +313,7 @@ def story() -> Verdict:
         Outcome.HOLD,
         Promotion.BLOCKED,
         Rollback.REFUSED,
-        "NotConfirmed",
+        "RegressionNotConfirmed",
         (
             "The replicate did not confirm the alarm: 0 of 8 fresh prefills bad, candidate rate under 31.2 %.",
             "n = 10, k = 2.",
@@ -337,7 +337,6 @@ def story() -> Verdict:
         decision,
         tuple(cells),
         comparison=Comparison(9.300131115e-08, 0.7, 0.65),
-        alarm=True,
         alarm_level=0.0,
         replicates=(replicate,),
         differences=DIFFERENCES,
@@ -405,7 +404,7 @@ def could_not_measure() -> Verdict:
         Outcome.HOLD,
         Promotion.BLOCKED,
         Rollback.REFUSED,
-        "IndependenceUnknown",
+        "MeasurementLost",
         ("The candidate does not tell what it takes from its cache, so no prefill of it can be shown to be fresh.",),
         what_would_change=("Start the server with --metrics.",),
         measured=False,
@@ -415,7 +414,7 @@ def could_not_measure() -> Verdict:
 
 def empty() -> Verdict:
     """A run that ended before its first cell."""
-    decision = Decision(Outcome.HOLD, Promotion.BLOCKED, Rollback.REFUSED, "DeadlinePassed", ("No cell was run.",))
+    decision = Decision(Outcome.HOLD, Promotion.BLOCKED, Rollback.REFUSED, "Deadline", ("No cell was run.",))
     return build(decision, differences=(), prompts=12, started_at=None, ended_at=None)
 
 
@@ -433,7 +432,7 @@ def every_class() -> Verdict:
         Outcome.HOLD,
         Promotion.BLOCKED,
         Rollback.REFUSED,
-        "TooManyBad",
+        "RegressionNotConfirmed",
         ("More bad prefills than the table allows.",),
     )
     return build(decision, tuple(cells), alarm=True, alarm_level=5.0)

@@ -18,9 +18,9 @@ ANY_TEXT = st.text(st.characters(codec=None, categories=None))
     ("text", "shown"),
     [
         ("plain text, 1 to 3", "plain text, 1 to 3"),
-        ("\x1b[31mred\x1b[0m", "␛[31mred␛[0m"),
-        ("nul \x00 bell \x07", "nul ␀ bell ␇"),
-        ("delete \x7f", "delete ␡"),
+        ("\x1b[31mred\x1b[0m", "⟨ESC⟩[31mred⟨ESC⟩[0m"),
+        ("nul \x00 bell \x07", "nul ⟨NUL⟩ bell ⟨BEL⟩"),
+        ("delete \x7f", "delete ⟨DEL⟩"),
         ("csi \x9b31m", "csi ⟨U+009B⟩31m"),
         ("next line \x85", "next line ⟨U+0085⟩"),
         ("a\u202egnp.exe", "a⟨U+202E⟩gnp.exe"),
@@ -33,7 +33,7 @@ ANY_TEXT = st.text(st.characters(codec=None, categories=None))
         ("hangul \u3164 filler", "hangul ⟨U+3164⟩ filler"),
         ("tag \U000e0041", "tag ⟨U+E0041⟩"),
         ("one\r\ntwo\nthree\tfour", "one\ntwo\nthree\tfour"),
-        ("back\rover", "back␍over"),
+        ("back\rover", "back⟨CR⟩over"),
         ("ünïcode 漢字 👩\u200d💻", "ünïcode 漢字 👩\u200d💻"),
     ],
 )
@@ -63,7 +63,7 @@ def test_one_line_shows_where_lines_ended_and_says_how_much_it_left_out() -> Non
     assert one_line("a\r\nb\n\n  c\td") == "a ⏎ b ⏎ ⏎ c d"
     assert one_line("abcdef", 6) == "abcdef"
     assert one_line("abcdefg", 6) == "abcdef… (1 more characters)"
-    assert one_line("x\x1by", 2) == "x␛… (1 more characters)"
+    assert one_line("x\x1by", 6) == "x⟨ESC⟩… (1 more characters)"
 
 
 def test_a_limit_under_one_is_refused_by_name() -> None:

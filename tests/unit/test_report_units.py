@@ -129,5 +129,5 @@ def test_a_long_text_is_cut_and_says_by_how_much() -> None:
 
 def test_a_text_is_cleaned_before_it_is_compared() -> None:
     left, right = compare("a\x1b[2J", "a\x00")
-    assert "".join(piece.text for piece in left.pieces) == "a␛[2J"
-    assert "".join(piece.text for piece in right.pieces) == "a␀"
+    assert "".join(piece.text for piece in left.pieces) == "a⟨ESC⟩[2J"
+    assert "".join(piece.text for piece in right.pieces) == "a⟨NUL⟩"

@@ -83,7 +83,7 @@ def test_one_is_singular_and_every_other_count_plural() -> None:
     [
         ("promote", "PROMOTE"),
         ("alarm, rollback refused", "ALARM"),
-        ("the story", "ALARM"),
+        ("the story", "HOLD"),
         ("confirmed", "ROLLBACK"),
         ("could not measure", "ERROR"),
         ("empty", "HOLD"),

@@ -92,13 +92,14 @@ def e_value_chart(replicate: ReplicateView) -> Markup | None:
     left, right, bottom, top = svg.frame()
     x = svg.Scale(0, max(len(points) - 1, 5) * 1.05, left, right)
     y = svg.Scale(min(values) / 1.8, max(values) * 1.8, bottom, top, log=True)
-    marks = [_level(y, replicate.threshold, f"confirms at {number(replicate.threshold)}", (left, right), "threshold")]
+    marks = [_level(y, replicate.threshold, (left, right), "threshold")]
     if replicate.futility is not None:
-        marks.append(
-            _level(y, replicate.futility, f"futile at {number(replicate.futility)}", (left, right), "futility")
-        )
+        marks.append(_level(y, replicate.futility, (left, right), "futility"))
     marks.append(svg.polyline([(x(n), y(e)) for n, e in points], "walk"))
     marks += [_pair_mark(pair, x(index), y(_positive(pair.e_value))) for index, pair in enumerate(replicate.pairs, 1)]
+    marks.append(_level_name(y, replicate.threshold, f"confirms at {number(replicate.threshold)}", left))
+    if replicate.futility is not None:
+        marks.append(_level_name(y, replicate.futility, f"futile at {number(replicate.futility)}", left))
     plot = svg.Plot(
         f"E-value of replicate {replicate.number}",
         f"E is {number(replicate.e_value)} after {len(replicate.pairs)} pairs",
@@ -133,10 +134,13 @@ def ratio_chart(verdict: Verdict) -> Markup | None:
         }
         marks.append(svg.element("rect", box, svg.title(f"90 % interval {change(low)} to {change(high)}")))
     marks.append(svg.line((left, y(1)), (right, y(1)), "even"))
-    marks.append(_level(y, 1 + view.margin, f"margin {percent(view.margin)}", (left, right), "futility"))
+    marks.append(_level(y, 1 + view.margin, (left, right), "futility"))
     if view.ratio is not None:
-        marks.append(_level(y, view.ratio, f"estimate {change(view.ratio)}", (left, right), "estimate"))
+        marks.append(_level(y, view.ratio, (left, right), "estimate"))
     marks += [_ratio_mark(pair, ratio, x(index), y(ratio)) for index, (pair, ratio) in enumerate(ratios, 1)]
+    marks.append(_level_name(y, 1 + view.margin, f"margin {percent(view.margin)}", left))
+    if view.ratio is not None:
+        marks.append(_level_name(y, view.ratio, f"estimate {change(view.ratio)}", left))
     told = f"{view.pairs_used} pairs used, estimate {change(view.ratio)}"
     plot = svg.Plot("Decode speed, candidate over baseline", told, x, y, "pair", "decode speed, candidate / baseline")
     return plot.draw(_whole(x.ticks(6)), [(value, change(value)) for value in y.ticks(5)], *marks)
@@ -206,7 +210,7 @@ def _acceptance_steps(verdict: Verdict, x: svg.Scale, y: svg.Scale) -> Markup:
     told = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
     shape = svg.element("polygon", {"points": told, "class": "accept"}, svg.title("promotion allowed here"))
     ceiling = y(len(verdict.acceptance) - 1 + 0.5)
-    name = svg.label(x.start + 4, ceiling - 4, "above this line no promotion", kind="tick")
+    name = svg.label((x.start + x.end) / 2, ceiling - 5, "above this line no promotion", anchor="middle", kind="tick")
     return shape + svg.line((x.start, ceiling), (x.end, ceiling), "futility") + name
 
 
@@ -219,10 +223,14 @@ def _stairs(walk: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [*corners, walk[-1]]
 
 
-def _level(y: svg.Scale, value: float, name: str, span: tuple[float, float], kind: str) -> Markup:
+def _level(y: svg.Scale, value: float, span: tuple[float, float], kind: str) -> Markup:
     at = y(value)
-    drawn = svg.line((span[0], at), (span[1], at), kind, svg.title(name))
-    return drawn + svg.label(span[1] - 2, at - 5, name, anchor="end", kind=f"tick on-{kind}")
+    return svg.line((span[0], at), (span[1], at), kind)
+
+
+def _level_name(y: svg.Scale, value: float, name: str, left: float) -> Markup:
+    """Drawn after the points, so that none hides it."""
+    return svg.label(left + 6, y(value) - 5, name, kind="tick halo")
 
 
 def _pair_mark(pair: PairFactor, x: float, y: float) -> Markup:

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import unicodedata
 
-_PICTURES = 0x2400  # U+2400..U+241F are the printed names of the C0 controls
-_DELETE_PICTURE = "\u2421"
+# The names ASCII gives its controls; the pictures Unicode has for them are missing from many fonts.
+_CONTROLS = (
+    *("NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "HT", "LF", "VT", "FF", "CR", "SO", "SI"),
+    *("DLE", "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US"),
+)
 _KEPT_CONTROLS = "\n\t"
 # Format characters that scripts and emoji need, or that are printed themselves.
 _KEPT_FORMATS = frozenset("\u200c\u200d\u06dd\u070f\u08e2\U000110bd\U000110cd") | {chr(c) for c in range(0x600, 0x606)}
@@ -23,7 +26,7 @@ _BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u034f")
 def visible(text: str) -> str:
     """`text` with every unprinted character but newline and tab replaced by a printed stand-in.
 
-    CR LF becomes a newline. C0 controls become their control pictures, everything else `⟨U+202E⟩`.
+    CR LF becomes a newline. A control of ASCII becomes its name, `⟨ESC⟩`, everything else its number, `⟨U+202E⟩`.
     Applying it twice changes nothing more.
     """
     if text.isascii() and text.isprintable():
@@ -54,9 +57,9 @@ def _stand_in(char: str) -> str:
         return char
     code = ord(char)
     if code < 0x20:
-        return chr(_PICTURES + code)
+        return f"⟨{_CONTROLS[code]}⟩"
     if code == 0x7F:
-        return _DELETE_PICTURE
+        return "⟨DEL⟩"
     return f"⟨U+{code:04X}⟩"
 
 

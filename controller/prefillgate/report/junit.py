@@ -119,7 +119,7 @@ def _rollback(verdict: Verdict) -> CaseResult:
         return CaseResult("rollback", FAILURE, decision.reason, f"rollback allowed. {message}", _change(verdict))
     if not decision.measured:
         return CaseResult("rollback", ERROR, decision.reason, message, _change(verdict))
-    if verdict.alarm:
+    if verdict.alarm or verdict.replicates:
         return CaseResult("rollback", SKIPPED, message=f"rollback refused: not confirmed by fresh prefills. {message}")
     return CaseResult("rollback", PASSED)
 
