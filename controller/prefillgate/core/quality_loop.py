@@ -1,8 +1,8 @@
 """Repetition loops: the same block of text again and again in direct succession, in linear time.
 
 A sequence repeats with period p where every element equals the one p places before it. Runs are sought over lines
-(periods to 16), words (to 64) and characters (to 8, for text without spaces); a loop of any longer period that lasts
-to the end of the text is found by the failure function of the reversed words (Knuth, Morris and Pratt 1977).
+(periods to 16), words (to 64) and characters (to 16, for text without spaces); a loop of any longer period that lasts
+to the end of the text is found by the failure function of the reversed units (Knuth, Morris and Pratt 1977).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prefillgate.core.quality import Finding, Output
 
 LINE_PERIODS = 16
 WORD_PERIODS = 64
-CHARACTER_PERIODS = 8
+CHARACTER_PERIODS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,21 @@ def _find(text: str, rule: LoopRule) -> _Stretch | None:
         stretch = _repeated_run(units, periods, rule)
         if stretch is not None:
             return stretch
-    return _periodic_end(words, rule)
+    return _periodic_end(words, rule) or _periodic_end(text.rstrip(), rule)
 
 
 def _repeated_run(units: Sequence[str], periods: int, rule: LoopRule) -> _Stretch | None:
-    glue = "" if isinstance(units, str) else " "
+    glue = _glue(units)
     for period in range(1, min(periods, len(units) // rule.repeats) + 1):
         for start, matches in _runs(units, period, (rule.repeats - 1) * period):
             stretch = _stretch(units[start : start + matches + period], period, glue)
             if _counts(stretch, rule):
                 return stretch
     return None
+
+
+def _glue(units: Sequence[str]) -> str:
+    return "" if isinstance(units, str) else " "
 
 
 def _runs(units: Sequence[str], period: int, shortest: int) -> Iterator[tuple[int, int]]:
@@ -86,9 +90,9 @@ def _counts(stretch: _Stretch, rule: LoopRule) -> bool:
     return stretch.characters >= rule.characters and any(map(str.isalnum, stretch.block))
 
 
-def _periodic_end(words: Sequence[str], rule: LoopRule) -> _Stretch | None:
+def _periodic_end(units: Sequence[str], rule: LoopRule) -> _Stretch | None:
     """The longest end of the text that repeats one block often enough, whatever the block's length."""
-    backwards = words[::-1]
+    backwards = units[::-1]
     failure = [0] * len(backwards)
     best: tuple[int, int] | None = None
     border = 0
@@ -103,7 +107,7 @@ def _periodic_end(words: Sequence[str], rule: LoopRule) -> _Stretch | None:
     if best is None:
         return None
     length, period = best
-    stretch = _stretch(words[len(words) - length :], period, " ")
+    stretch = _stretch(units[len(units) - length :], period, _glue(units))
     return stretch if _counts(stretch, rule) else None
 
 
