@@ -171,6 +171,21 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing_that_is_read(store
     assert refused > len(offsets) // 2
 
 
+@pytest.mark.parametrize("opener", OPENERS, ids=["for writing", "for reading"])
+def test_an_index_that_disagrees_with_its_table_is_damage_though_every_row_is_whole(store, opener):
+    """Such an index would let a cell be measured twice."""
+    connection = sqlite3.connect(store)
+    names = "name LIKE 'sqlite_autoindex_events%'"
+    page = connection.execute(f"SELECT rootpage FROM sqlite_schema WHERE {names}").fetchone()[0]
+    page_size = connection.execute("PRAGMA page_size").fetchone()[0]
+    connection.close()
+    torn = bytearray(store.read_bytes())
+    torn[page * page_size - 1] ^= 0x40  # the last byte of the page is the row number of the first entry
+    store.write_bytes(torn)
+    with pytest.raises(StoreDamaged, match="SQLite's check of the file failed"):
+        opener(store)
+
+
 def foreign_files(folder):
     other = folder / "other.db"
     connection = sqlite3.connect(other)

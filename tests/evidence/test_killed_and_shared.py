@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from prefillgate.core.journal import CellMeasured, DeadlinePassed, Texts
-from prefillgate.evidence import SqliteJournal, StoreBusy, StoreExists, StoreRefused, encode_event
+from prefillgate.evidence import SqliteJournal, StoreBusy, StoreDamaged, StoreExists, StoreRefused, encode_event
+from prefillgate.evidence.files import read
 
 WRITER = Path(__file__).with_name("writer.py")
 KILLS = 15
@@ -259,6 +260,35 @@ def test_a_store_is_readable_at_every_instant_while_writers_come_and_go(store, m
     assert failures == []
     assert seen == sorted(seen)
     assert seen[0] >= 6
+
+
+@pytest.mark.parametrize("breaks", [True, False], ids=["and the reading breaks", "and the reading goes through"])
+def test_what_was_read_while_a_writer_came_and_went_is_read_again(store, measured, breaks):
+    looks = []
+
+    def work(connection):
+        looks.append(connection.execute("SELECT count(*) FROM events").fetchone()[0])
+        if len(looks) == 1:
+            with SqliteJournal.open(store) as journal:
+                journal.append(measured(50))
+            if breaks:
+                raise StoreDamaged("torn between two pages")
+        return looks[-1]
+
+    assert read(store, work) == 7
+    assert looks == [6, 7]
+
+
+def test_what_breaks_while_nobody_writes_is_not_tried_again(store):
+    looks = []
+
+    def work(connection):
+        looks.append(connection)
+        raise StoreDamaged("it is broken")
+
+    with pytest.raises(StoreDamaged, match="it is broken"):
+        read(store, work)
+    assert len(looks) == 1
 
 
 def everything_in(folder):
