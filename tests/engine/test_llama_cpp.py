@@ -85,20 +85,19 @@ async def test_a_cold_cell_is_witnessed_twice_and_the_totals_agree(llama: LlamaS
     assert delta == (answer.prompt_tokens, 0, 4)
     assert (answer.finish_reason, answer.output_tokens) == ("length", 4)
     assert answer.prefill_ms is not None and answer.decode_ms is not None
-    assert answer.prefill_ms > answer.decode_ms > 0
-    assert answer.time_to_first_token_ms is not None and answer.time_to_first_token_ms >= answer.prefill_ms
+    assert answer.prefill_ms > 0
+    assert answer.decode_ms > 0
 
 
-async def test_headers_come_before_the_prefill_and_are_no_first_token(llama: LlamaServer) -> None:
-    loop = asyncio.get_running_loop()
-    async with engine(llama) as opened, httpx.AsyncClient(trust_env=False) as client:
-        request = opened.prepare(cell(new_prompt("headers", HARBOUR * 2)))
-        start = loop.time()
-        async with client.stream("POST", llama.url + request.path, json=request.body, timeout=60) as response:
-            headers_ms = (loop.time() - start) * 1000
-            raw = (await response.aread()).decode()
-    prefill_ms = float(re.findall(r'"prompt_ms":([\d.]+)', raw)[0])
-    assert headers_ms < prefill_ms / 2
+async def test_the_first_token_is_the_first_text_and_not_the_headers_that_come_before_the_prefill(
+    llama: LlamaServer,
+) -> None:
+    async with engine(llama) as opened:
+        answer = await ask(opened, cell(new_prompt("first token")))
+    # Headers come at once; a time taken at them would lie below the prefill that the server itself measured.
+    assert answer.time_to_first_token_ms is not None and answer.prefill_ms is not None
+    assert answer.time_to_first_token_ms >= answer.prefill_ms > 0
+    assert (answer.ended_at - answer.started_at) * 1000 >= answer.time_to_first_token_ms
 
 
 async def test_the_exact_repeat_is_a_copy_and_its_counters_add_up(llama: LlamaServer) -> None:
@@ -202,9 +201,9 @@ async def test_a_chat_is_read_like_a_completion(llama: LlamaServer) -> None:
 
 
 async def test_a_client_timeout_leaves_the_server_computing_and_the_retry_rides_its_prefill(llama: LlamaServer) -> None:
-    prompt = new_prompt("retry trap", HARBOUR * 5)
+    prompt = new_prompt("retry trap", HARBOUR * 7)
     async with engine(llama) as opened:
-        lost = await ask(opened, cell(prompt), seconds=0.2)
+        lost = await ask(opened, cell(prompt), seconds=0.5)
         await until_running(opened, 0)
         retry = await ask(opened, cell(prompt, None))
     assert (lost.status, lost.reason) == (AnswerStatus.FAILED, "Timeout")
