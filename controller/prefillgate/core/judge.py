@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prefillgate.core.cells import BASELINE, CANDIDATE, Status
-from prefillgate.core.decision import decide
+from prefillgate.core.decision import ERRORS, decide
 from prefillgate.core.facts import Facts, acceptance_path, compare
 from prefillgate.core.freshness import Classified
 from prefillgate.core.gate import Gate
@@ -14,7 +14,7 @@ from prefillgate.core.pairs import throughput_view
 from prefillgate.core.sentences import distinct_outputs, sentences, what_would_change
 from prefillgate.core.snapshot import clean_prefills_needed, take_snapshot
 from prefillgate.core.units import count_arm
-from prefillgate.core.verdict import CellView, Decision, Verdict
+from prefillgate.core.verdict import CellView, Decision, Outcome, Verdict
 
 
 def judge(gate: Gate) -> Verdict:
@@ -74,7 +74,9 @@ def write_verdict(facts: Facts) -> Verdict:
     candidate = count_arm(facts.classified, CANDIDATE, invalid.get(CANDIDATE, 0))
     ruling = facts.ruling
     decision = Decision(
-        decision=ruling.decision,
+        # What is asked now ends here: a run that would go on has not decided, and that is a hold.
+        decision=Outcome.HOLD if ruling.decision is Outcome.CONTINUE else ruling.decision,
+        measured=ruling.reason not in ERRORS,
         promotion=ruling.promotion,
         rollback=ruling.rollback,
         reason=str(ruling.reason),
@@ -104,7 +106,7 @@ def write_verdict(facts: Facts) -> Verdict:
         differences=facts.differences,
         prompts=len(facts.cases),
         distinct_outputs=distinct_outputs(facts),
-        prefills_used=len(facts.classified),
+        prefills_used=baseline.prefills + candidate.prefills if facts.from_log else len(facts.classified),
         budget=facts.policy.budget,
         notes=facts.notes,
         replay_set_name=facts.title,

@@ -231,6 +231,7 @@ class Replicate:
             separation_detail=self.separation_detail,
             candidate_rate_upper=_upper_when_clean(units) if units and not bad else None,
             carrying_prompts=carrying,
+            futility=self.policy.futility,
         )
 
 

@@ -82,7 +82,10 @@ def next_step(gate: Gate) -> Step:
 
 
 def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, **place: int | None) -> RunCell:
-    """A planned cell. Seed and nonce depend on the place, not on the arm: equal on both."""
+    """A planned cell. Seed and nonce depend on the place, not on the arm: equal on both.
+
+    A resumed run has new nonces: the cell it was killed in may have warmed the server with the old one.
+    """
     pair, round_number, replicate = place.get("pair"), place.get("round") or 0, place.get("replicate") or 0
     attempt = place.get("attempt") or 1
     label = (purpose if purpose is Purpose.REPLICATE else "run", replicate, round_number, pair, case)
@@ -97,7 +100,7 @@ def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, **place: int | None
         replicate=replicate,
         attempt=attempt,
         seed=derived_seed(run_seed, *label),
-        nonce=derived_nonce(run_seed, *label, attempt),
+        nonce=derived_nonce(run_seed, *label, attempt, gate.session),
     )
 
 

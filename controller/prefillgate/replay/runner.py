@@ -1,0 +1,202 @@
+"""The runner: does what the schedule says, one cell at a time, and writes every fact down before looking at it.
+
+Killed at any instant and started again on the same journal it goes on where it was: a cell whose event was committed
+is never run again, one that was not is planned anew with another nonce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prefillgate.core.cells import BASELINE, CANDIDATE, ColdProof, Status
+from prefillgate.core.decision import Ruling
+from prefillgate.core.gate import Gate
+from prefillgate.core.journal import (
+    CellChecked,
+    CellMeasured,
+    DeadlinePassed,
+    Event,
+    Journal,
+    ReplicateAborted,
+    ReplicateStarted,
+    SeparationKept,
+    Texts,
+)
+from prefillgate.core.quality import Output
+from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Stop, next_step
+from prefillgate.engines.base import EngineError
+from prefillgate.replay.checks import CheckContext, CheckSuite
+from prefillgate.replay.clock import Clock
+from prefillgate.replay.lane import Lane
+from prefillgate.replay.replay_set import ReplaySet
+
+SEPARATION_POLL_SECONDS = 2.0
+REFUSED_PAUSE_SECONDS = 2.0
+MAX_BUSY_WAIT_SECONDS = 300.0
+
+
+class Watcher(Protocol):
+    """Who is told what happens, as it happens."""
+
+    def event(self, gate: Gate, event: Event) -> None:
+        """A fact was written and folded."""
+
+    def waiting(self, gate: Gate, step: Separate) -> None:
+        """The replicate waits for its separation; called at each look."""
+
+
+class Silent:
+    """A watcher that says nothing."""
+
+    def event(self, gate: Gate, event: Event) -> None:
+        """Nothing."""
+
+    def waiting(self, gate: Gate, step: Separate) -> None:
+        """Nothing."""
+
+
+@dataclass(slots=True)
+class Runner:
+    """Everything one run needs. `gate` is the journal folded so far."""
+
+    gate: Gate
+    journal: Journal
+    lanes: Mapping[str, Lane]
+    replay_set: ReplaySet
+    suite: CheckSuite
+    clock: Clock
+    watcher: Watcher = field(default_factory=Silent)
+    deadline_at: float | None = None
+    one_server: bool = False  # both arms behind one address: a change of model starts a new epoch
+    _last_arm: str | None = None
+
+    def record(self, event: Event, texts: Texts | None = None) -> None:
+        """Write an event, then fold it."""
+        self.journal.append(event, texts)
+        self.gate.apply(event)
+        self.watcher.event(self.gate, event)
+
+    async def run(self) -> Ruling:
+        """Go on until the schedule says stop."""
+        while True:
+            if self._out_of_time():
+                self._pass_deadline()
+            step = next_step(self.gate)
+            if isinstance(step, Stop):
+                return step.ruling
+            await self._do(step)
+
+    async def _do(self, step: RunCell | CheckCell | StartReplicate | Separate) -> None:
+        if isinstance(step, RunCell):
+            await self._run_cell(step)
+        elif isinstance(step, CheckCell):
+            self._check_cell(step)
+        elif isinstance(step, StartReplicate):
+            self.record(ReplicateStarted(step.number, self.clock.now(), step.seed))
+        else:
+            await self._separate(step)
+
+    def _out_of_time(self) -> bool:
+        return self.deadline_at is not None and self.gate.deadline is None and self.clock.now() >= self.deadline_at
+
+    def _pass_deadline(self) -> None:
+        running = self.gate.open_replicate
+        if running is not None:
+            self.record(ReplicateAborted(running.plan.number, self.clock.now(), "deadline"))
+        self.record(DeadlinePassed(self.clock.now()))
+
+    # -- cells
+
+    async def meet(self, arm: str) -> None:
+        """Probe this arm's server if its present life was not met yet, and write that down. Raises `EngineError`."""
+        seen = await self.lanes[arm].meet()
+        if seen is not None:
+            self.record(seen)
+
+    async def _run_cell(self, step: RunCell) -> None:
+        lane, case = self.lanes[step.arm], self.replay_set.case(step.case_id)
+        if self.one_server and self._last_arm not in (None, step.arm):
+            lane.swapped()
+        self._last_arm = step.arm
+        try:
+            await self.meet(step.arm)
+            measurement = await lane.measure(step, case)
+        except EngineError as error:
+            measurement = lane.refused(step, case, error)
+        event = measurement.event
+        self.record(event, measurement.texts)
+        if event.cell.status is Status.INVALID:
+            wait = measurement.retry_after_seconds
+            await self._pause(REFUSED_PAUSE_SECONDS if wait is None else min(wait, MAX_BUSY_WAIT_SECONDS))
+
+    async def _pause(self, seconds: float) -> None:
+        if self.deadline_at is not None:
+            seconds = max(0.0, min(seconds, self.deadline_at - self.clock.now()))
+        await self.clock.sleep(seconds)
+
+    def _check_cell(self, step: CheckCell) -> None:
+        event = self.gate.measured[step.cell_id]
+        case = self.replay_set.case(event.cell.case_id)
+        context = CheckContext(self._baseline_output(event), self._foreign(event))
+        outcomes = self.suite.run(case, self._output(event), context)
+        self.record(CellChecked(step.cell_id, outcomes))
+
+    def _output(self, event: CellMeasured) -> Output:
+        texts = self.journal.texts(event.cell_id) or Texts()
+        return Output(
+            content=texts.content,
+            reasoning=texts.reasoning,
+            tool_calls=texts.tool_calls,
+            finish_reason=event.cell.finish_reason,
+        )
+
+    def _baseline_output(self, event: CellMeasured) -> Output | None:
+        """The baseline's last complete output of the same case: of the same pair where there is one."""
+        if event.cell.arm != CANDIDATE:
+            return None
+        same = [
+            other
+            for other in self.gate.measured.values()
+            if other.cell.arm == BASELINE
+            and other.cell.case_id == event.cell.case_id
+            and other.cell.status is Status.OK
+            and (other.purpose is not event.purpose or other.pair == event.pair)
+        ]
+        return self._output(same[-1]) if same else None
+
+    def _foreign(self, event: CellMeasured) -> tuple[str, ...]:
+        """Nonces of other cells: in an output they are another conversation's text."""
+        if event.cell.cold_proof is not ColdProof.NONCE:
+            return ()
+        others = (other.nonce for other in self.gate.measured.values() if other.nonce != event.nonce)
+        return tuple(nonce for nonce in others if nonce is not None)
+
+    # -- separation
+
+    async def _separate(self, step: Separate) -> None:
+        """Wait until the replicate stands apart from its trigger: a new candidate epoch, or the policy's gap."""
+        while not self._out_of_time():
+            self.watcher.waiting(self.gate, step)
+            restarted = await self._restarted(step)
+            now = self.clock.now()
+            if restarted is not None:
+                self.record(SeparationKept(step.number, now, "restart", restarted))
+                return
+            if step.not_before is None or now >= step.not_before:
+                gap = self.gate.plan.policy.replicate.gap_seconds
+                self.record(SeparationKept(step.number, now, "gap", f"{gap:g} s after the last bad cell"))
+                return
+            await self._pause(min(SEPARATION_POLL_SECONDS, step.not_before - now))
+
+    async def _restarted(self, step: Separate) -> str | None:
+        """What the candidate's new epoch is, once it was probed; None while it is the old one or away."""
+        try:
+            marker = await self.lanes[CANDIDATE].marker()
+            if marker is None or step.trigger_epoch is None or marker == step.trigger_epoch:
+                return None
+            await self.meet(CANDIDATE)
+        except EngineError:
+            return None
+        return f"candidate epoch {step.trigger_epoch} before, {marker} after"
