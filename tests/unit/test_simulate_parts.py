@@ -88,6 +88,12 @@ def test_a_repeat_reuses_all_but_one_token() -> None:
     assert [run(store, A), run(store, A), run(store, A, output=7), run(store, A)] == [0, 99, 99, 99]
 
 
+@pytest.mark.parametrize("tokens", [1, 4, 100])
+def test_a_repeat_processes_the_tokens_that_are_always_left(tokens: int) -> None:
+    store = PromptCache([Slot(0)], 0, reprocess_tokens=tokens)
+    assert [run(store, A), run(store, A)] == [0, 100 - tokens]
+
+
 def test_a_shared_prefix_is_reused_up_to_the_difference_and_a_longer_prompt_from_its_end() -> None:
     store = cache()
     run(store, A)

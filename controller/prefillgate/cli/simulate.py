@@ -80,6 +80,13 @@ class _CommandWithFaults(click.Command):
     help="Host cache in MiB (20 tokens each); 0 is off.",
 )
 @click.option(
+    "--reprocess-tokens",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Tokens that are processed again even of a prompt that is cached whole.",
+)
+@click.option(
     "--swa", is_flag=True, help="Sliding window: only a prompt that holds all but the end of an earlier one reuses it."
 )
 @click.option(

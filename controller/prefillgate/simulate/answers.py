@@ -47,7 +47,7 @@ _HOSTILE = {
     Hostile.ESCAPE: "\x1b]0;owned\x07\x1b[31mred\x1b[0m\x1b[2J",
     Hostile.HTML: "</pre><script>alert(1)</script><img src=x onerror=alert(2)>",
     Hostile.CRLF: "first\r\ndata: [DONE]\r\n\r\nlast",
-    Hostile.INVALID_UTF8: "half a letter: \udcc3\udc28 and a lone byte: \udcff",
+    Hostile.INVALID_UTF8: "half a letter: \udcc3( and a lone byte: \udcff",
 }
 
 

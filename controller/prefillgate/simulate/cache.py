@@ -67,6 +67,7 @@ class PromptCache:
     slots: list[Slot]
     host_tokens: int
     sliding_window: bool = False
+    reprocess_tokens: int = 1
     host: list[Sequence] = field(default_factory=list)
     _turn: int = 0
 
@@ -77,7 +78,7 @@ class PromptCache:
     def place(self, tokens: tuple[int, ...], read: bool) -> Placement:
         """Take a free slot for `tokens` and tell what of it can be reused; with `read` false, nothing.
 
-        At least one token is always left to process. Raises RuntimeError when no slot is free.
+        At least `reprocess_tokens` are always left to process. Raises RuntimeError when no slot is free.
         """
         slot = self._choose(tokens)
         self._turn += 1
@@ -146,7 +147,7 @@ class PromptCache:
         return 0 if held is None else common_prefix(held.tokens, tokens)
 
     def _reusable(self, held: Sequence | None, tokens: tuple[int, ...]) -> int:
-        shared = min(self._shared(held, tokens), len(tokens) - 1)
+        shared = min(self._shared(held, tokens), len(tokens) - self.reprocess_tokens)
         if held is None or not self.sliding_window:
             return max(shared, 0)
         checkpoint = held.prompt_tokens - 1 - _CHECKPOINT_BEHIND

@@ -71,6 +71,7 @@ def begin_epoch(settings: Settings, load_seconds: float, keep: PromptCache | Non
         [Slot(number) for number in range(settings.slots)],
         int(settings.host_cache_mib / MIB_PER_TOKEN),
         settings.sliding_window,
+        settings.reprocess_tokens,
     )
     if keep is not None:
         cache.host = list(keep.sequences())

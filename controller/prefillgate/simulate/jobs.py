@@ -43,7 +43,14 @@ class Job:
     line: TruthLine
     gone: Callable[[], bool]
     breaks: str | None
-    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+    events: asyncio.Queue[Event | BaseException] = field(default_factory=asyncio.Queue)
+
+    async def next(self) -> Event:
+        """What happens next. Raises what went wrong in the computation, which would be a bug of the simulation."""
+        happened = await self.events.get()
+        if isinstance(happened, BaseException):
+            raise happened
+        return happened
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,13 @@ class SimulatedModel:
         job = Job(request, turn, tokens, line, gone, self._break(turn))
         task = asyncio.get_running_loop().create_task(self._run(job))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: self._finished(done, job))
         return job
+
+    def _finished(self, task: asyncio.Task[None], job: Job) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            job.events.put_nowait(error)
 
     def _break(self, turn: Turn) -> str | None:
         if turn.ordinal is not None and turn.ordinal == self.faults.last("die-after", int):

@@ -173,7 +173,7 @@ class Server:
 
     async def _whole(self, http: web.Request, job: Job) -> web.StreamResponse:
         scribe = None
-        while not isinstance(happened := await job.events.get(), Ended):
+        while not isinstance(happened := await job.next(), Ended):
             scribe = happened.scribe if isinstance(happened, Began) else scribe
         if scribe is None:
             raise RuntimeError("a generation ended before it began")
@@ -185,10 +185,7 @@ class Server:
         if job.breaks == "malformed":
             body = body[: len(body) // 2]
         response = web.Response(body=body, headers={"Content-Type": "application/json; charset=utf-8"})
-        if job.breaks == "cut-stream":
-            response.content_length = len(body)
-            return await _cut(http, body)
-        return response
+        return await _cut(http, body) if job.breaks == "cut-stream" else response
 
     async def _stream(self, http: web.Request, job: Job) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
@@ -237,7 +234,7 @@ class Server:
     async def _next(self, job: Job) -> Event | None:
         """What happens next, or None when a comment line is due first."""
         try:
-            return await asyncio.wait_for(job.events.get(), self._settings.ping_seconds)
+            return await asyncio.wait_for(job.next(), self._settings.ping_seconds)
         except TimeoutError:
             return None
 

@@ -38,6 +38,7 @@ class Settings:
     context_tokens: int = 32_768  # per slot
     host_cache_mib: int = 8192
     sliding_window: bool = False
+    reprocess_tokens: int = 1  # of a prompt that is cached whole
     ping_seconds: float = 30.0
     count_match: str = ""
     api_key: str | None = None
