@@ -83,6 +83,21 @@ def test_equal_seeds_and_requests_give_equal_answers_at_any_speed() -> None:
     assert fast != _run(seed=6)
 
 
+def test_servers_that_share_a_text_seed_say_the_same_and_fail_apart() -> None:
+    said = {}
+    for seed in (1, 2):
+        with start_simulated(seed=seed, text_seed=7, fault="bad-prefill=0.5") as server:
+            said[seed] = [ask(server, case(f"{number}")) for number in range(16)]
+    pairs = [(text(left), text(right)) for left, right in zip(said[1], said[2], strict=True)]
+    assert all(left == right for left, right in pairs if BAD not in (left, right))
+    assert {(left == BAD, right == BAD) for left, right in pairs} >= {(False, True), (True, False), (False, False)}
+    times = [
+        (left["timings"]["prompt_ms"], right["timings"]["prompt_ms"])
+        for left, right in zip(*said.values(), strict=True)
+    ]
+    assert all(left != right for left, right in times)
+
+
 def test_windows_and_first_ones_hit_the_counted_prompts_only() -> None:
     faults = ["bad-first=1", "bad-window=2:4"]
     with start_simulated(fault=faults, count_match="counted") as server:

@@ -35,6 +35,11 @@ class _CommandWithFaults(click.Command):
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--seed", default=0, show_default=True, help="Equal seed and requests give equal answers at any speed.")
 @click.option(
+    "--text-seed",
+    type=int,
+    help="Seed of the answers' wording alone: two servers that share it say the same though their faults differ.",
+)
+@click.option(
     "--time-scale",
     type=click.FloatRange(0, 100),
     default=1.0,

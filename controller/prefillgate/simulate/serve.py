@@ -34,7 +34,8 @@ async def serve(settings: Settings, faults: Faults, listen: Listen) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
-    model = SimulatedModel(settings, faults, load_answers(settings.answers, Dice(settings.seed), settings.bad_text))
+    wording = Dice(settings.seed if settings.text_seed is None else settings.text_seed)
+    model = SimulatedModel(settings, faults, load_answers(settings.answers, wording, settings.bad_text))
     runner = web.AppRunner(Server(model).application(), access_log=None, shutdown_timeout=0.2)
     try:
         await runner.setup()

@@ -31,6 +31,7 @@ class Settings:
     """One server. `host_cache_mib` 0 is llama-server's --cache-ram 0."""
 
     seed: int = 0
+    text_seed: int | None = None  # of the answers' wording; None: `seed`
     model: str = "simulated-7b-q8_0.gguf"
     build_info: str = "b11549-simulated"
     dialect: Dialect = Dialect.LLAMA
