@@ -26,7 +26,9 @@ GOOD = Output("The change is small, tested and correct.\nVERDICT: LGTM", finish_
 
 def policy(tmp_path: Path, checks: str | None, flags: str = "[]") -> PolicyDocument:
     file = tmp_path / "policy.yaml"
-    text = "apiVersion: prefillgate.io/v1alpha1\nkind: PromotionPolicy\nmetadata: {name: p}\nspec:\n  marginPercent: 10\n"
+    text = (
+        "apiVersion: prefillgate.io/v1alpha1\nkind: PromotionPolicy\nmetadata: {name: p}\nspec:\n  marginPercent: 10\n"
+    )
     text += f"  flags: {flags}\n"
     if checks is not None:
         text += f"  checks: {checks}\n"
@@ -67,7 +69,9 @@ def test_declared_checks_take_the_place_of_the_default_ones(tmp_path: Path) -> N
 
 
 def test_a_line_adds_its_checks_and_replaces_one_of_the_same_name(tmp_path: Path) -> None:
-    mine = Case("a", "/v1/completions", {"prompt": "q"}, checks=read_check_list(["min_words=1", "cel=words > 0"], "").specs)
+    mine = Case(
+        "a", "/v1/completions", {"prompt": "q"}, checks=read_check_list(["min_words=1", "cel=words > 0"], "").specs
+    )
     other = Case("b", "/v1/completions", {"prompt": "q"})
     made = suite(tmp_path, "[{type: MinWords, minWords: {words: 3}}]", mine, other)
     assert names(made.run(mine, Output("word", finish_reason="stop"))) == ["min_words", "cel", "cut"]
@@ -184,7 +188,11 @@ def test_cel_sees_every_part_of_an_output(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "expression",
-    ["words / 0 == 1", "tool_calls[5] == 1", "[%s].all(a, [%s].all(b, [%s].all(c, a + b + c > 0)))" % ((",".join("1" * 300),) * 3)],
+    [
+        "words / 0 == 1",
+        "tool_calls[5] == 1",
+        "[%s].all(a, [%s].all(b, [%s].all(c, a + b + c > 0)))" % ((",".join("1" * 300),) * 3),
+    ],
     ids=["division", "index", "endless"],
 )
 def test_a_check_that_errs_is_an_error_and_no_pass(tmp_path: Path, expression: str) -> None:
@@ -218,7 +226,9 @@ def test_a_check_that_errs_is_an_error_and_no_pass(tmp_path: Path, expression: s
         ),
     ],
 )
-def test_a_check_that_cannot_work_is_refused_before_the_run(tmp_path: Path, check: dict[str, Any], message: str) -> None:
+def test_a_check_that_cannot_work_is_refused_before_the_run(
+    tmp_path: Path, check: dict[str, Any], message: str
+) -> None:
     with pytest.raises(PolicyError) as caught:
         suite(tmp_path, json.dumps([check]))
     assert str(caught.value) == f"{tmp_path / 'policy.yaml'}: {message}"
@@ -266,7 +276,14 @@ def test_a_flag_may_name_only_checks_that_are_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["\0" * 1_000_000, "\x1b]0;x\x07" * 100_000, "(a+)+$" * 100_000, "a" * 999_999 + "b", "\ud800lone" * 1000, "[" * 500_000],
+    [
+        "\0" * 1_000_000,
+        "\x1b]0;x\x07" * 100_000,
+        "(a+)+$" * 100_000,
+        "a" * 999_999 + "b",
+        "\ud800lone" * 1000,
+        "[" * 500_000,
+    ],
     ids=["nul", "escapes", "pattern", "letters", "surrogates", "brackets"],
 )
 def test_hostile_text_gets_an_outcome_from_every_check(tmp_path: Path, text: str) -> None:

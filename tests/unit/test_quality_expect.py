@@ -55,7 +55,7 @@ def test_what_is_not_the_expected_json_says_why(content: str, finding: str) -> N
 
 def test_the_shown_part_of_a_key_or_number_is_bounded() -> None:
     with pytest.raises(NotStrictJson, match=f'^the key "{"k" * 80}" stands twice in one object$'):
-        parse_json('{"%s":1,"%s":2}' % ("k" * 81, "k" * 81))
+        parse_json('{"' + "k" * 81 + '":1,"' + "k" * 81 + '":2}')
     with pytest.raises(NotStrictJson, match=f"^the number {'9' * 40} is out of range$"):
         parse_json("9" * 400 + ".5")
 
@@ -88,5 +88,5 @@ def test_json_equality_tells_true_from_one(first: Any, second: Any, equal: bool)
 
 
 def test_an_unknown_kind_is_an_error_and_no_pass() -> None:
-    with pytest.raises(ValueError, match="^expect kind near, allowed: exact, contains, json$"):
+    with pytest.raises(ValueError, match=r"^expect kind near, allowed: exact, contains, json$"):
         unexpected(Output("x"), Expect("near", "x"))

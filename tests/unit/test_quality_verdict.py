@@ -36,7 +36,16 @@ def test_spaces_and_markdown_around_a_verdict_are_ignored(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["", "VERDICT", "VERDICT:", "VERDICT: ** **", "VERDICTS: LGTM", "My VERDICT: LGTM", "VERDIC: LGTM", "VERDICT LGTM:"],
+    [
+        "",
+        "VERDICT",
+        "VERDICT:",
+        "VERDICT: ** **",
+        "VERDICTS: LGTM",
+        "My VERDICT: LGTM",
+        "VERDIC: LGTM",
+        "VERDICT LGTM:",
+    ],
 )
 def test_a_line_without_keyword_colon_and_word_is_no_verdict(line: str) -> None:
     assert read_verdict_line(line, "VERDICT") is None

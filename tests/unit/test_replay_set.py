@@ -96,8 +96,15 @@ def test_limits_and_greediness_are_read_from_the_body(
 def test_the_length_of_a_chat_counts_its_texts_and_tools_and_no_image(tmp_path: Path) -> None:
     messages = [
         {"role": "system", "content": "abc"},
-        {"role": "user", "content": [{"type": "text", "text": "de"}, {"type": "image_url", "image_url": {"url": "data:x"}}]},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "de"}, {"type": "image_url", "image_url": {"url": "data:x"}}],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}],
+        },
         {"role": "assistant", "reasoning_content": "ghij", "content": "k"},
     ]
     tools = [{"type": "function", "function": {"name": "tool"}}]
@@ -152,7 +159,10 @@ ROUTES = "/v1/chat/completions, /v1/completions"
             {"prefillgate": {"expect": "2"}},
             'prefillgate.expect: "2" (allowed: one of {"exact": ...}, {"contains": ...}, {"json": ...})',
         ),
-        ({"prefillgate": {"expect": {"exact": " "}}}, 'prefillgate.expect.exact: " " (allowed: a string that is not blank)'),
+        (
+            {"prefillgate": {"expect": {"exact": " "}}},
+            'prefillgate.expect.exact: " " (allowed: a string that is not blank)',
+        ),
         (
             {"prefillgate": {"canary": "short"}},
             'prefillgate.canary: "short" (allowed: a string of 8 to 200 printable characters, no spaces around)',
@@ -202,7 +212,9 @@ def test_bytes_that_are_no_text_are_refused_by_their_place(tmp_path: Path) -> No
     assert problems(write(tmp_path, b'{"a":"\xff"}')) == [
         "set.jsonl:1: invalid UTF-8 at byte 7 of the line (0xff) (allowed: UTF-8 text)"
     ]
-    assert problems(write(tmp_path, b'{"a":\0}')) == ["set.jsonl:1: a NUL byte at byte 6 of the line (allowed: UTF-8 text)"]
+    assert problems(write(tmp_path, b'{"a":\0}')) == [
+        "set.jsonl:1: a NUL byte at byte 6 of the line (allowed: UTF-8 text)"
+    ]
     assert problems(write(tmp_path, b"\xff\xfe{\0")) == ["set.jsonl:1: UTF-16 or UTF-32 text (allowed: UTF-8 text)"]
     raw = json.dumps(line(body={"prompt": "x"})).replace('"x"', '"\\ud800"').encode()
     assert problems(write(tmp_path, raw)) == ["set.jsonl:1: a lone surrogate (\\ud800 to \\udfff) is not a character"]
@@ -261,7 +273,7 @@ def test_a_file_is_scanned_in_flat_memory(tmp_path: Path) -> None:
 
 
 def test_only_twenty_problems_are_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ReplaySetError, match="and more problems after these$") as caught:
+    with pytest.raises(ReplaySetError, match=r"and more problems after these$") as caught:
         load_replay_set(write(tmp_path, *[b"{"] * 30))
     assert len(caught.value.problems) == 20
 

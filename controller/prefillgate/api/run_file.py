@@ -14,7 +14,7 @@ Relative paths stand relative to the file, wherever the command is started.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -178,7 +178,11 @@ def _inline_policy(inline: dict[str, Any], yaml: YamlDocument, source: Path) -> 
         )
         raise PolicyError(*found)
     lines = {("spec", *path[2:]): line for path, line in yaml.lines.items() if path[:2] == inside}
-    return policy_of(model, source.stem, YamlDocument(yaml.name, {"spec": inline}, lines), source)
+    try:
+        return policy_of(model, source.stem, YamlDocument(yaml.name, {"spec": inline}, lines), source)
+    except PolicyError as error:
+        moved = (replace(p, field="spec.policy" + p.field.removeprefix("spec")) for p in error.problems)
+        raise PolicyError(*moved) from error
 
 
 def _policy(name: str, yaml: YamlDocument, source: Path) -> PolicyDocument:
