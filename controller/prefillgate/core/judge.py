@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import ERRORS, decide
+from prefillgate.core.differences import differences_of
 from prefillgate.core.facts import Facts, acceptance_path, compare
 from prefillgate.core.freshness import Classified
 from prefillgate.core.gate import Gate
@@ -44,7 +45,7 @@ def facts_of(gate: Gate) -> Facts:
         alarm_at=limit,
         ever_alarmed=gate.ever_alarmed,
         plan=plan,
-        differences=plan.differences,
+        differences=differences_of(gate),
         cause=cause,
         notes=notes_of(gate),
         override_note=note,

@@ -26,18 +26,14 @@ def throughput_view(gate: Gate) -> ThroughputView:
 
 
 def throughput_standing(gate: Gate) -> tuple[ThroughputState, tuple[str, ...]]:
-    """(state, prompts that must still be in a pair): all that the rules and the schedule ask of the pairs.
-
-    Not worse counts only once the pairs cover the prompts they must: until then the test is open.
-    """
+    """(state of the test, prompts that must still be in a pair): all that rules and schedule ask of the pairs."""
     policy = gate.plan.policy.throughput
     if not policy.max_pairs:
         return ThroughputState.NOT_COMPARED, ()
     used = [pair for pair in pair_measurements(gate) if not why_unused(pair, policy)]
     paired = {pair.case_id for pair in used}
     missing = tuple(case for case in coverage_prompts(pairable_lengths(gate), policy.max_prompts) if case not in paired)
-    state = run_sequence(used, policy).state
-    return ThroughputState.OPEN if state is ThroughputState.NOT_WORSE and missing else state, missing
+    return run_sequence(used, policy).state, missing
 
 
 def pairable_lengths(gate: Gate) -> dict[str, int]:
@@ -130,3 +126,20 @@ def pair_wanted(gate: Gate, case_id: str) -> bool:
         return False
     state, missing = throughput_standing(gate)
     return case_id in missing or (policy.required and state is ThroughputState.OPEN)
+
+
+def next_extra_pair(gate: Gate) -> str | None:
+    """The case of a pair that is run out of turn, once nothing but the pairs is missing to a promotion.
+
+    A prompt that must still be in a pair comes first, then the coverage prompts in turn.
+    """
+    policy = gate.plan.policy.throughput
+    if not policy.required or gate.places.pairs_begun >= policy.max_pairs:
+        return None
+    state, missing = throughput_standing(gate)
+    if missing:
+        return missing[0]
+    if state is not ThroughputState.OPEN:
+        return None
+    turn = coverage_prompts(pairable_lengths(gate), policy.max_prompts)
+    return turn[gate.places.pairs_begun % len(turn)] if turn else None

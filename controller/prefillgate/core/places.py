@@ -97,8 +97,9 @@ class Places:
         elif purpose is Purpose.PAIR and self.open_pair is not None:
             self.open_pair.done.add(event.cell.arm)
             if self.open_pair.done == {BASELINE, CANDIDATE}:
+                # A pair out of turn, run for its speed alone, leaves the place it came before as it was.
+                self.screened += self.open_pair.case_id == self.next_case
                 self.open_pair = None
-                self.screened += 1
 
     def _position(self, event: CellMeasured) -> int:
         match event.purpose:

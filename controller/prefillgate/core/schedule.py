@@ -11,9 +11,9 @@ from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import Ruling, decide
 from prefillgate.core.gate import REFUSED_BODY, Gate
 from prefillgate.core.journal import Purpose
-from prefillgate.core.pairs import pair_wanted
+from prefillgate.core.pairs import next_extra_pair, pair_wanted
 from prefillgate.core.places import derived_nonce, derived_seed
-from prefillgate.core.snapshot import take_snapshot
+from prefillgate.core.snapshot import acceptance_reached, take_snapshot
 from prefillgate.core.verdict import Outcome
 
 
@@ -157,8 +157,9 @@ def _screen(gate: Gate) -> RunCell:
         if arm in pair.done:
             arm = BASELINE if arm == CANDIDATE else CANDIDATE
         return _screen_cell(gate, arm, pair.case_id, Purpose.PAIR, pair.number)
-    case = places.next_case
-    if pair_wanted(gate, case):
+    extra = next_extra_pair(gate) if acceptance_reached(gate) else None
+    case = extra or places.next_case
+    if extra is not None or pair_wanted(gate, case):
         number = places.pairs_begun
         arm = CANDIDATE if places.candidate_first(number) else BASELINE
         return _screen_cell(gate, arm, case, Purpose.PAIR, number)

@@ -11,7 +11,7 @@ from prefillgate.core.gate import Gate
 from prefillgate.core.pairs import throughput_standing
 from prefillgate.core.replicate import Ending, prefills_needed
 from prefillgate.core.units import UnitLedger
-from prefillgate.core.verdict import Outcome
+from prefillgate.core.verdict import Outcome, ThroughputState
 
 
 def table_of(gate: Gate) -> AcceptanceTable:
@@ -52,7 +52,7 @@ def clean_prefills_needed(gate: Gate) -> int | None:
 def take_snapshot(gate: Gate) -> Snapshot:
     """Everything the rules may look at, from the folded facts alone."""
     policy = gate.plan.policy
-    throughput, _ = throughput_standing(gate)
+    standing, missing = throughput_standing(gate)
     last = gate.replicates[-1] if gate.replicates else None
     next_number = gate.plan.first_replicate + len(gate.replicates)
     budget_left = policy.budget - gate.prefills_used
@@ -71,7 +71,8 @@ def take_snapshot(gate: Gate) -> Snapshot:
         replicates_not_confirmed=gate.not_confirmed,
         max_replicates=policy.replicate.max_attempts,
         more_bad_than_allowed=any(len(policy.acceptance) <= ledger.bad for ledger in gate.candidate_ledgers()),
-        throughput=throughput,
+        # Not worse counts only once the pairs cover the prompts they must: until then the test is open.
+        throughput=ThroughputState.OPEN if missing and standing is ThroughputState.NOT_WORSE else standing,
         throughput_required=policy.throughput.required and policy.throughput.max_pairs > 0,
         throughput_pairs_left=gate.places.pairs_begun < policy.throughput.max_pairs,
         acceptance_reached=acceptance_reached(gate),

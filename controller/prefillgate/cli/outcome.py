@@ -1,0 +1,68 @@
+"""How a verdict leaves the program: its exit code, its files, its summary on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from prefillgate.core.journal import Journal
+    from prefillgate.core.verdict import Verdict
+
+EXIT_CODES = {"promote": 0, "hold": 10, "continue": 10, "rollback": 20}
+EXIT_NOT_MEASURED = 1
+
+
+def exit_code(verdict: Verdict) -> int:
+    """0 promote, 10 hold, 20 rollback allowed, 1 could not measure."""
+    if not verdict.decision.measured:
+        return EXIT_NOT_MEASURED
+    return EXIT_CODES[str(verdict.decision.decision)]
+
+
+def rendered(verdict: Verdict, journal: Journal, format: str) -> str:
+    """The verdict in one of the report formats, with the few texts it shows."""
+    from prefillgate.report import render, texts_wanted
+
+    texts = {cell_id: found for cell_id in texts_wanted(verdict) if (found := journal.texts(cell_id)) is not None}
+    return render(verdict, format, texts)
+
+
+def write_report(verdict: Verdict, journal: Journal, path: Path) -> None:
+    """The HTML report, replaced as a whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(rendered(verdict, journal, "html"), encoding="utf-8", newline="\n")
+    partial.replace(path)
+
+
+def summary(verdict: Verdict, store: Path, report: Path | None) -> str:
+    """One screen for a person, in colour where standard output is a terminal."""
+    from prefillgate.report.terminal import Palette, SummaryOptions, render_terminal
+
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    palette = (
+        Palette(good="\x1b[32m", bad="\x1b[31m", warn="\x1b[33m", dim="\x1b[2m", bold="\x1b[1m", reset="\x1b[0m")
+        if colour
+        else Palette()
+    )
+    override = f'prefillgate override {quoted(str(store))} --rollback --reason "..."'
+    options = SummaryOptions(override, "" if report is None else str(report), palette)
+    return render_terminal(verdict, options)
+
+
+def quoted(text: str) -> str:
+    """An argument as a shell takes it; bare where it may stand bare."""
+    plain = text and all(c.isalnum() or c in "@%+=:,./_-\\" for c in text)
+    return text if plain else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def say(line: str) -> None:
+    """One line for a person, on standard error."""
+    from prefillgate.report.clean import visible
+
+    click.echo(visible(line), err=True)

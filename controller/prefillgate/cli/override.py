@@ -1,0 +1,61 @@
+"""`prefillgate override`: a person's word, with a reason, written into the evidence."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import click
+
+from prefillgate.cli.outcome import exit_code, summary
+from prefillgate.cli.stores import store_errors
+
+MAX_REASON = 1000
+
+
+@click.command(name="override")
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--promote", "verdict", flag_value="promote", help="Allow promotion.")
+@click.option("--hold", "verdict", flag_value="hold", help="Block promotion and refuse rollback.")
+@click.option("--rollback", "verdict", flag_value="rollback", help="Allow rollback.")
+@click.option("--cause", help="Write down the cause that was found; until then it is Unverified.")
+@click.option("--reason", help="Why. Required with --promote, --hold and --rollback.")
+@click.option("--actor", help="Who says so (default: the name you are logged in by).")
+def command(store: Path, verdict: str | None, cause: str | None, reason: str | None, actor: str | None) -> int:
+    """Record a person's decision about STORE, or the cause of what was seen.
+
+    An override needs a reason and goes before every other rule but a spec that cannot be read. It is evidence: it
+    stands in the journal with who said it, when and why, and every report shows it.
+
+    Exit codes are those of `decide` after it was recorded; 2 when something is missing.
+    """
+    from prefillgate.cli.errors import BadInput
+    from prefillgate.core.gate import fold
+    from prefillgate.core.journal import CauseNoted, Overridden
+    from prefillgate.core.judge import judge
+    from prefillgate.evidence import SqliteJournal
+    from prefillgate.replay.clock import SystemClock
+
+    if verdict is None and cause is None:
+        raise BadInput("nothing to record: give --promote, --hold, --rollback or --cause")
+    if verdict is not None and not (reason or "").strip():
+        raise BadInput(f"--{verdict} needs --reason (allowed: any text of up to {MAX_REASON} characters)")
+    for name, text in (("--reason", reason), ("--cause", cause), ("--actor", actor)):
+        if text is not None and len(text) > MAX_REASON:
+            raise BadInput(f"{name}: {len(text)} characters (allowed: up to {MAX_REASON})")
+    who, now = actor or _login(), SystemClock().now()
+    with store_errors(), SqliteJournal.open(store) as journal:
+        if cause is not None:
+            journal.append(CauseNoted(now, who, cause.strip()))
+        if verdict is not None:
+            journal.append(Overridden(now, verdict, who, (reason or "").strip()))
+        answer = judge(fold(journal.events()))
+    click.echo(summary(answer, store, None), nl=False)
+    return exit_code(answer)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "unknown"

@@ -1,0 +1,126 @@
+"""What a run says while it runs: one line for each fact, on standard error."""
+
+from __future__ import annotations
+
+import time
+
+from prefillgate.cli.outcome import say
+from prefillgate.core.cells import Status
+from prefillgate.core.gate import Gate
+from prefillgate.core.journal import (
+    CellChecked,
+    CellMeasured,
+    DeadlinePassed,
+    EpochSeen,
+    Event,
+    ReplicateAborted,
+    ReplicateStarted,
+    SeparationKept,
+)
+from prefillgate.core.schedule import Separate
+from prefillgate.core.snapshot import clean_prefills_needed
+
+WAITING_EVERY_SECONDS = 60.0
+
+
+class Progress:
+    """A watcher that prints. `quiet` keeps the lines of single cells back."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._alarm = False
+        self._endings: dict[int, str] = {}
+        self._said_waiting = 0.0
+        self._seconds: list[float] = []
+
+    def event(self, gate: Gate, event: Event) -> None:
+        """Say what happened, and what is known now."""
+        match event:
+            case EpochSeen():
+                proof = event.cold_proof or "no way to force a fresh prefill was shown to work"
+                say(f"{event.arm}: {event.engine} {event.build or ''} {event.model or ''}, fresh prefill by {proof}")
+                for finding in event.findings:
+                    say(f"{event.arm}: {finding}")
+            case CellMeasured() if event.cell.status is not Status.OK:
+                self._cell(gate, event)
+            case CellChecked():
+                self._cell(gate, gate.measured[event.cell_id])
+            case ReplicateStarted():
+                say(f"replicate {event.number}: started, with fresh prefills only")
+            case SeparationKept():
+                say(f"replicate {event.number}: kept apart by {event.how} ({event.detail})")
+            case ReplicateAborted():
+                say(f"replicate {event.number}: aborted ({event.why})")
+            case DeadlinePassed():
+                say("the deadline passed")
+        self._transitions(gate)
+
+    def _transitions(self, gate: Gate) -> None:
+        if gate.alarm and not self._alarm:
+            say("ALARM: promotion is blocked, rollback refused until a replicate with fresh prefills confirms it")
+        self._alarm = gate.alarm
+        for replicate in gate.replicates:
+            ending = replicate.ending()
+            if ending is not None and self._endings.get(replicate.plan.number) != str(ending):
+                self._endings[replicate.plan.number] = str(ending)
+                path = replicate.e_path(replicate.leading_flag())
+                e_value = f"E = {path[-1]:.3g}" if path else "no pair was needed"
+                say(f"replicate {replicate.plan.number}: ended {ending} ({e_value}, threshold {replicate.threshold:g})")
+
+    def waiting(self, gate: Gate, step: Separate) -> None:
+        """Say now and then what the replicate waits for."""
+        now = time.monotonic()
+        if self._said_waiting and now - self._said_waiting < WAITING_EVERY_SECONDS:
+            return
+        self._said_waiting = now
+        until = "" if step.not_before is None else time.strftime(", or until %H:%M:%S", time.localtime(step.not_before))
+        say(f"replicate {step.number}: waits for a restarted candidate{until}, to stand apart from what triggered it")
+
+    def _cell(self, gate: Gate, event: CellMeasured) -> None:
+        if self._quiet:
+            return
+        cell = event.cell
+        if cell.started_at is not None and cell.ended_at is not None:
+            self._seconds = [*self._seconds[-19:], cell.ended_at - cell.started_at]
+        what = f"{event.cell_id:>4} {cell.arm:<9} {cell.case_id:<18} {_seen(event)} {_result(gate, event):<8}"
+        say(f"{what} {self._now(gate)}")
+
+    def _now(self, gate: Gate) -> str:
+        """Units, bad, e-value, what is missing, time left."""
+        running = gate.open_replicate
+        if running is not None:
+            path = running.e_path(running.leading_flag())
+            e_value = path[-1] if path else 1.0
+            units = len(running.candidate)
+            return f"| replicate {running.plan.number}: {units} units, E {e_value:.3g}/{running.threshold:g}"
+        ledgers = gate.candidate_ledgers()
+        units, bad = min(x.decision_prefills for x in ledgers), max(x.bad for x in ledgers)
+        missing = clean_prefills_needed(gate)
+        if missing is None:
+            return f"| n {units}, bad {bad}"
+        left = ""
+        if missing and self._seconds:
+            minutes = missing * sum(self._seconds) / len(self._seconds) / 60
+            left = f", about {minutes:.0f} min" if minutes >= 1 else ", under 1 min"
+        return f"| n {units}, bad {bad}, {missing} more clean{left}"
+
+
+def _seen(event: CellMeasured) -> str:
+    cell = event.cell
+    cached = "?" if cell.cached_tokens is None else cell.cached_tokens
+    processed = "?" if cell.processed_tokens is None else cell.processed_tokens
+    seconds = ""
+    if cell.started_at is not None and cell.ended_at is not None:
+        seconds = f"{cell.ended_at - cell.started_at:.1f} s"
+    return f"cached {cached:>5}, processed {processed:>5}, {seconds:>7}"
+
+
+def _result(gate: Gate, event: CellMeasured) -> str:
+    if event.cell.status is not Status.OK:
+        return f"{event.cell.status} {event.reason or ''}: {event.detail or ''}"[:100]
+    scored = next((item for item in reversed(gate.scored) if item.cell_id == event.cell_id), None)
+    bad = None if scored is None else scored.cell.bad
+    if bad:
+        failing = [outcome.check for outcome in gate.outcomes.get(event.cell_id, ()) if outcome.bad]
+        return "bad: " + ", ".join(failing)
+    return "clean" if bad is False else "unknown"

@@ -1,0 +1,142 @@
+"""Carrying a run out: engines, store, runner and the verdict, put together for `run` and `demo`."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from prefillgate.cli.errors import BadInput, CouldNotMeasure
+from prefillgate.cli.outcome import say
+from prefillgate.cli.stores import store_errors
+from prefillgate.core.cells import ARMS
+from prefillgate.core.gate import Gate, fold
+from prefillgate.core.journal import RunResumed
+from prefillgate.core.judge import judge
+from prefillgate.core.policy import Policy
+from prefillgate.core.schedule import Stop, next_step
+from prefillgate.core.verdict import Verdict
+from prefillgate.engines.base import EngineError, Identity
+from prefillgate.engines.http import EngineOptions
+from prefillgate.engines.registry import detect
+from prefillgate.evidence import SqliteJournal
+from prefillgate.replay.checks import CheckSuite
+from prefillgate.replay.clock import Clock, SystemClock
+from prefillgate.replay.lane import Lane
+from prefillgate.replay.runner import Runner, Watcher
+from prefillgate.replay.session import (
+    RunMismatch,
+    RunRequest,
+    SameServer,
+    check_same_run,
+    one_server,
+    plan_run,
+    policy_for,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that came to its end; the journal is still open."""
+
+    journal: SqliteJournal
+    gate: Gate
+    verdict: Verdict
+
+
+async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = None) -> Finished:
+    """Run, or resume, until the decision stands.
+
+    Raises `BadInput` for what a person can mend (another run's store, the same server twice), `CouldNotMeasure` where
+    a server never answered.
+    """
+    clock = clock or SystemClock()
+    suite = CheckSuite.from_policy(request.policy, request.replay_set)
+    opened = _existing(request)
+    if opened is not None and isinstance(next_step(opened[1]), Stop):
+        return Finished(*opened, judge(opened[1]))
+    try:
+        async with AsyncExitStack() as stack:
+            lanes = {arm: await _lane(arm, request, clock, stack) for arm in ARMS}
+            shared = _shared(request, await _identify(lanes))
+            opened = opened or _new(request, policy_for(request.policy.policy, shared), clock)
+            journal, gate = opened
+            deadline = _deadline(gate.plan.policy, clock)
+            runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared)
+            if gate.measured or gate.session or any(gate.epochs.values()):
+                runner.record(RunResumed(clock.now()))
+            await _probe(runner)
+            await runner.run()
+    except BaseException:
+        if opened is not None:
+            opened[0].close()
+        raise
+    return Finished(journal, gate, judge(gate))
+
+
+def _deadline(policy: Policy, clock: Clock) -> float | None:
+    return None if policy.deadline_seconds is None else clock.now() + policy.deadline_seconds
+
+
+def _shared(request: RunRequest, identities: dict[str, Identity]) -> bool:
+    try:
+        return one_server(request, identities)
+    except SameServer as error:
+        raise BadInput(str(error)) from error
+
+
+async def _lane(arm: str, request: RunRequest, clock: Clock, stack: AsyncExitStack) -> Lane:
+    asked = request.arm(arm)
+    options = EngineOptions(api_key=asked.api_key, model=asked.model)
+    try:
+        engine = await stack.enter_async_context(await detect(asked.url, options, asked.engine))
+    except EngineError as error:
+        raise CouldNotMeasure(f"{arm}: {error}") from error
+    return Lane(arm, engine, clock, request.times)
+
+
+async def _identify(lanes: dict[str, Lane]) -> dict[str, Identity]:
+    found = {}
+    for arm, lane in lanes.items():
+        try:
+            found[arm] = await lane.identify()
+        except EngineError as error:
+            raise CouldNotMeasure(f"{arm}: {error}") from error
+    return found
+
+
+def _existing(request: RunRequest) -> tuple[SqliteJournal, Gate] | None:
+    """The store that is there already, if it is of this run."""
+    if not request.store.exists():
+        return None
+    with store_errors():
+        journal = SqliteJournal.open(request.store)
+        try:
+            gate = fold(journal.events())
+            check_same_run(gate.plan, request)
+        except RunMismatch as error:
+            journal.close()
+            raise BadInput(f"{request.store}: {error}") from error
+        except BaseException:
+            journal.close()
+            raise
+    say(f"resumed: {len(gate.measured)} cells stand in the store")
+    return journal, gate
+
+
+def _new(request: RunRequest, policy: Policy, clock: Clock) -> tuple[SqliteJournal, Gate]:
+    """A new store with its plan."""
+    seed = request.seed if request.seed is not None else secrets.randbelow(2**31)
+    say(f"seed: {seed}")
+    with store_errors():
+        journal = SqliteJournal.create(request.store, plan_run(request, seed, clock.now(), policy))
+        return journal, fold(journal.events())
+
+
+async def _probe(runner: Runner) -> None:
+    """The capability probe of both servers. A server that never answered one is no measurement at all."""
+    for arm in ARMS:
+        try:
+            await runner.meet(arm)
+        except EngineError as error:
+            raise CouldNotMeasure(f"{arm}: the probe was not answered: {error}") from error

@@ -1,0 +1,135 @@
+"""From what a person asked for to a run that can begin or go on: who is there, what is the plan, is it the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from prefillgate.api.policy import PolicyDocument
+from prefillgate.core.cells import BASELINE, CANDIDATE
+from prefillgate.core.journal import CaseRef, Difference, Planned
+from prefillgate.core.policy import Policy
+from prefillgate.engines.base import Identity
+from prefillgate.replay.lane import LaneTimes
+from prefillgate.replay.replay_set import ReplaySet
+
+
+class RunMismatch(ValueError):
+    """The store holds another run than the one asked for. The message names what differs."""
+
+
+class SameServer(ValueError):
+    """Both arms are the same server and the same model: nothing could be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRequest:
+    """One server as asked for. `api_key` never leaves memory."""
+
+    url: str
+    model: str | None = None
+    engine: str = "auto"
+    api_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Everything a run is asked to do."""
+
+    baseline: ArmRequest
+    candidate: ArmRequest
+    replay_set: ReplaySet
+    policy: PolicyDocument
+    store: Path
+    seed: int | None = None
+    differences: tuple[Difference, ...] = ()
+    times: LaneTimes = field(default_factory=LaneTimes)
+
+    def arm(self, name: str) -> ArmRequest:
+        """The request of one arm."""
+        return self.baseline if name == BASELINE else self.candidate
+
+
+def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) -> Planned:
+    """The first event of a new run's journal."""
+    return Planned(
+        run_id=f"{request.replay_set.name}-{seed}",
+        started_at=started_at,
+        seed=seed,
+        policy=policy,
+        cases=tuple(
+            CaseRef(case.case_id, case.sha256, case.characters, case.max_tokens, case.greedy)
+            for case in request.replay_set.cases
+        ),
+        replay_set_name=request.replay_set.name,
+        replay_set_sha256=request.replay_set.sha256,
+        baseline_url=named(request.baseline),
+        candidate_url=named(request.candidate),
+        differences=request.differences,
+    )
+
+
+def named(arm: ArmRequest) -> str:
+    """An arm as plan and report name it: its URL, and the model where one was asked for."""
+    return arm.url if arm.model is None else f"{arm.url} ({arm.model})"
+
+
+def check_same_run(planned: Planned, request: RunRequest) -> None:
+    """Raise `RunMismatch` unless the store's plan is the one asked for now."""
+    policy = request.policy.policy
+    asked = plan_run(request, planned.seed, planned.started_at, policy)
+    told: Sequence[tuple[str, object, object]] = (
+        ("replay set", _digest(planned), _digest(asked)),
+        ("baseline", planned.baseline_url, asked.baseline_url),
+        ("candidate", planned.candidate_url, asked.candidate_url),
+        ("declared differences", _names(planned), _names(asked)),
+    )
+    for name, stored, wanted in told:
+        if stored != wanted:
+            since = "it changed since the run began" if name == "replay set" else "this store is of another run"
+            raise RunMismatch(f"{name}: the store was begun with {stored}, now {wanted} is asked for ({since})")
+    if planned.policy not in (policy, policy_for(policy, shared=True)):
+        raise RunMismatch(
+            f"policy: the store was begun with {planned.policy.name}, and its numbers differ from those of "
+            f"{policy.name} asked for now ({_first_difference(planned.policy, policy)})"
+        )
+    if request.seed is not None and request.seed != planned.seed:
+        raise RunMismatch(f"seed: the store was begun with {planned.seed}, now {request.seed} is asked for")
+
+
+def _digest(plan: Planned) -> str:
+    return f"{plan.replay_set_name} {plan.replay_set_sha256[:12]}"
+
+
+def _names(plan: Planned) -> list[str]:
+    return sorted(f"{d.name}={d.baseline}..{d.candidate}" for d in plan.differences)
+
+
+def _first_difference(stored: Policy, wanted: Policy) -> str:
+    for name in Policy.__dataclass_fields__:
+        if getattr(stored, name) != getattr(wanted, name):
+            return f"{name}: {getattr(stored, name)!r} then, {getattr(wanted, name)!r} now"
+    return "equal"
+
+
+def one_server(request: RunRequest, identities: dict[str, Identity]) -> bool:
+    """Whether both arms stand behind one server. Raises `SameServer` where the model is the same too."""
+    baseline, candidate = identities[BASELINE], identities[CANDIDATE]
+    same_place = request.baseline.url.rstrip("/") == request.candidate.url.rstrip("/")
+    same_life = baseline.server_epoch is not None and baseline.server_epoch == candidate.server_epoch
+    if not same_place and not same_life:
+        return False
+    if baseline.model == candidate.model:
+        raise SameServer(
+            f"baseline {request.baseline.url} and candidate {request.candidate.url} are the same server with the same "
+            f"model ({baseline.model}): nothing could be compared"
+        )
+    return True
+
+
+def policy_for(policy: Policy, shared: bool) -> Policy:
+    """The policy as it can be kept: two models behind one server take turns, so their speed cannot be compared."""
+    if not shared:
+        return policy
+    return replace(policy, throughput=replace(policy.throughput, required=False, max_pairs=0))
