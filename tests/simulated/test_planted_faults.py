@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from prefillgate.simulate.faults import FAULTS
+from prefillgate.simulate.truth import TruthLine
 from tests.support.simulated import SimulatedServer, start_simulated
 
 from .talk import ask, case, counters, events, get, post, raw_exchange, text
@@ -293,7 +294,7 @@ def test_the_first_requests_may_be_refused_and_one_may_stall() -> None:
 
 
 def test_a_loading_server_answers_503_and_then_serves() -> None:
-    with start_simulated(fault="load-seconds=0.5") as server:
+    with start_simulated(fault="load-seconds=1.5") as server:
         reply = get(server, "/health")
         assert (reply.status_code, reply.json()["error"]["message"]) == (503, "Loading model")
         while get(server, "/health").status_code == 503:
@@ -317,7 +318,7 @@ def test_a_dying_server_leaves_an_answer_unfinished_and_a_truth_line(streamed: b
 
 
 def test_a_client_that_leaves_is_told_in_the_truth_and_the_server_goes_on() -> None:
-    with start_simulated(time_scale=0.4, prefill_ms=10) as server:
+    with start_simulated(time_scale=0.6, prefill_ms=20) as server:
         body = {"prompt": case("left"), "stream": True, "temperature": 0}
         with (
             httpx.Client(base_url=server.url, trust_env=False) as client,
@@ -403,3 +404,4 @@ def test_the_help_tells_every_fault() -> None:
     told = subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=60).stdout
     assert [fault.name for fault in FAULTS if f"  {fault.name} " not in told] == []
     assert "/v1 routes, no timings" in " ".join(told.split())
+    assert [name for name in TruthLine.__dataclass_fields__ if f" {name}" not in told.partition("Truth")[2]] == []

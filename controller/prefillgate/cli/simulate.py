@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from prefillgate.simulate.settings import Settings
 
 
+_TRUTH_HELP = """Truth lines (JSON, null for what is unknown or never happened):
+  request, ordinal, id, path, epoch    number of arrival, number among the counted ones, and where it came in
+  prompt_sha256, prompt_tokens, cached_tokens, processed_tokens, output_tokens, n    true counts
+  prefill, fresh, state, outcome       the prefill it rides on, whether it made it, its hidden state, good or bad
+  cache_prompt, knob_honoured, temperature, seed, stream, finish_reason, text    as asked and as answered
+  started_at, ended_at, prefill_ms, decode_ms    seconds since 1970, true milliseconds
+  status, delivered, lies, reported    HTTP status, complete or the fault that kept it back, what was told instead
+"""
+
+
 def _fault_help() -> str:
     from prefillgate.simulate.faults import FAULTS, allowed
 
@@ -27,7 +37,7 @@ class _CommandWithFaults(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
-        formatter.write(_fault_help() + "\n")
+        formatter.write(f"{_fault_help()}\n\n{_TRUTH_HELP}")
 
 
 @click.command("simulate", cls=_CommandWithFaults)
