@@ -15,7 +15,7 @@ import pytest
 
 from prefillgate.hosts import models
 from prefillgate.hosts.llama_arguments import ARGUMENTS, ArgumentError, Setting, apply_settings, parse_arguments
-from prefillgate.hosts.llama_server import LlamaServer, ServerStartError, main
+from prefillgate.hosts.llama_server import READY_MARK, LlamaServer, ServerStartError, main
 from tests.support.llama import SMALL, record
 
 
@@ -113,6 +113,17 @@ def test_start_restart_kill_and_stop_keep_the_port_and_end_the_process(
     server.stop()
     with pytest.raises(httpx.ConnectError):
         health(server)
+
+
+def test_the_address_is_found_inside_a_line_that_the_librarys_threads_cut_and_not_before_it_is_complete(
+    tmp_path: Path,
+) -> None:
+    server = LlamaServer(SMALL, log_path=tmp_path / "log")
+    for said, port in ((f"0.02.149 {READY_MARK}http://127.0.0.1:41", 0), ("731\nI srv  init\n", 41731)):
+        with server.log_path.open("a") as log:
+            log.write(said)
+        assert server._read_port() == (port != 0)
+        assert server.port == port
 
 
 def health(server: LlamaServer) -> int:

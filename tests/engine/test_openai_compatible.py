@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible server: a nonce makes prompts new, and no counter is believed that the probe did not see move."""
+"""Any OpenAI-compatible server: a nonce makes prompts new, and a counter is believed once the probe saw it move."""
 
 from __future__ import annotations
 

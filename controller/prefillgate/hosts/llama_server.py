@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from typing import IO, Any
 from prefillgate.hosts.llama_arguments import ArgumentError, apply_settings, parse_arguments
 
 READY_MARK = "prefillgate: llama.cpp listens on "
+_READY = re.compile(re.escape(READY_MARK) + r"\S*:(\d+)\r?\n")
 WATCH_PARENT = "--exit-with-parent"
 
 
@@ -186,11 +188,14 @@ class LlamaServer:
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines the child of this start has written."""
+        return "\n".join(self._log_text().splitlines()[-lines:])
+
+    def _log_text(self) -> str:
         if not self.log_path.is_file():
             return ""
         with self.log_path.open("rb") as log:
             log.seek(self._log_start)
-            return "\n".join(log.read().decode("utf-8", "replace").splitlines()[-lines:])
+            return log.read().decode("utf-8", "replace")
 
     def _wait_until_healthy(self) -> None:
         deadline = time.monotonic() + self.start_timeout_seconds
@@ -206,11 +211,12 @@ class LlamaServer:
 
     def _read_port(self) -> bool:
         """Take the port from the child's own word, so that a free port is found without a race."""
-        for line in self.log_tail(1000).splitlines():
-            if line.startswith(READY_MARK):
-                self._port = int(line.rsplit(":", 1)[1])
-                return True
-        return False
+        # Anywhere in a line: the library's threads write to the same log, a line in several pieces.
+        found = _READY.search(self._log_text())
+        if found is None:
+            return False
+        self._port = int(found.group(1))
+        return True
 
     def _healthy(self) -> bool:
         try:
