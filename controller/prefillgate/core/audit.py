@@ -6,34 +6,40 @@ paired with the next unused baseline cell of the same case and replicate (STATIS
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Sequence
-from fractions import Fraction
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Sequence
 
 from prefillgate.core.acceptance import AcceptanceTable, more_clean_units_needed, unplanned_units
 from prefillgate.core.alarm import alarm_level, cusum
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, ColdProof, Status
 from prefillgate.core.decision import Distrust, Reason, Snapshot, decide
+from prefillgate.core.distrust import LOPSIDED_P, MAX_INVALID_RUN
+from prefillgate.core.exact import fisher_one_sided
 from prefillgate.core.facts import Facts
-from prefillgate.core.freshness import Classified, classify
+from prefillgate.core.freshness import Classified, claims_reuse, classify, in_time_order
 from prefillgate.core.gate import is_replicate_unit
 from prefillgate.core.journal import Purpose
 from prefillgate.core.policy import Policy, ReplicatePolicy
 from prefillgate.core.replicate import Ending, Replicate, ReplicatePlan
-from prefillgate.core.units import UnitLedger, build_ledger
+from prefillgate.core.units import UnitLedger, build_ledger, floor_of_sum
 from prefillgate.core.verdict import CellClass, CellView, ThroughputState, ThroughputView
 
 
-def audit_facts(cells: Sequence[Cell], policy: Policy, title: str) -> Facts:
-    """The facts of a log: `cells` in line order, judged under the default flag of `policy`."""
+def audit_facts(cells: Sequence[Cell], policy: Policy, title: str, waited: Collection[int] = ()) -> Facts:
+    """The facts of a log: `cells` in line order, judged under the default flag of `policy`.
+
+    `waited` are the positions of invalid cells of a server that asked to be left alone (429, 503): they are not among
+    three in a row.
+    """
     classified = classify(cells)
+    counted = [cell for position, cell in enumerate(cells) if position not in waited]
     ledger = build_ledger(classified, CANDIDATE)
     cases = tuple(dict.fromkeys(cell.case_id for cell in cells if cell.status is not Status.INVALID))
     replicates = replicates_of(classified, policy.replicate)
     after = _last_replicate_start(classified)
     state = cusum(ledger.outcomes(after), policy.alarm)
-    snapshot = _snapshot((classified, ledger, cases), replicates, state.alarmed, policy)
+    distrust = knob_not_honoured(classified) or independence_unknown(classified, ledger) or too_many_invalid(counted)
+    snapshot = _snapshot((distrust, ledger, cases), replicates, state.alarmed, policy)
     return Facts(
         title=title,
         policy=policy,
@@ -82,19 +88,19 @@ def _invalid(cell: Cell, arm: str) -> bool:
 
 
 def _snapshot(
-    seen: tuple[Sequence[Classified], UnitLedger, Sequence[str]],
+    seen: tuple[Distrust | None, UnitLedger, Sequence[str]],
     replicates: Sequence[Replicate],
     crossed: bool,
     policy: Policy,
 ) -> Snapshot:
-    classified, ledger, cases = seen
+    distrust, ledger, cases = seen
     more_bad = ledger.bad >= len(policy.acceptance)
     running = bool(replicates) and replicates[-1].ending() is None
     ended = [replicate for replicate in replicates if replicate.ending() is not None]
     not_confirmed = sum(1 for replicate in ended if replicate.ending() is not Ending.CONFIRMED)
     confirmed = any(replicate.ending() is Ending.CONFIRMED for replicate in ended)
     return Snapshot(
-        distrust=_distrust(classified, ledger),
+        distrust=distrust,
         regression_confirmed=confirmed,
         alarm=crossed or (more_bad and not ended),
         replicate_running=running,
@@ -105,23 +111,53 @@ def _snapshot(
     )
 
 
-def _distrust(classified: Sequence[Classified], ledger: UnitLedger) -> Distrust | None:
+def knob_not_honoured(classified: Sequence[Classified]) -> Distrust | None:
+    """A cell sent with the cache off says by its own counter that it came from the cache."""
     for item in classified:
         forced = item.cell.cold_proof in (ColdProof.CACHE_OFF, ColdProof.SALT)
-        if forced and item.cell_class in (CellClass.COPY, CellClass.PARTIAL, CellClass.ORPHAN):
+        if forced and claims_reuse(item.cell):
             return Distrust(
                 Reason.KNOB_NOT_HONOURED,
                 f"{item.cell.arm} answered {item.cell.case_id} from its cache ({item.witness}) although the request "
                 f"forced a fresh prefill ({item.cell.cold_proof})",
             )
+    return None
+
+
+def independence_unknown(classified: Sequence[Classified], ledger: UnitLedger) -> Distrust | None:
+    """No request of the candidate is proven to be a prefill of its own, and at least one might be."""
     mine = [item for item in classified if item.cell.arm == CANDIDATE]
     unproven = [item for item in mine if item.cell_class in (CellClass.UNKNOWN, CellClass.CONTRADICTED)]
-    if mine and unproven and not ledger.units:
+    if unproven and not ledger.units:
         return Distrust(
             Reason.INDEPENDENCE_UNKNOWN,
             f"independence unknown: none of {len(mine)} candidate requests is proven to be a prefill of its own "
             f"({unproven[0].witness})",
         )
+    return None
+
+
+def too_many_invalid(cells: Iterable[Cell]) -> Distrust | None:
+    """Three invalid cells in a row for one case on one arm, or invalid cells that fall on one arm."""
+    runs: dict[tuple[str, str], int] = defaultdict(int)
+    total, invalid = dict.fromkeys(ARMS, 0), dict.fromkeys(ARMS, 0)
+    for cell in in_time_order(cells):
+        total[cell.arm] += 1
+        if cell.status is not Status.INVALID:
+            runs[cell.arm, cell.case_id] = 0
+            continue
+        invalid[cell.arm] += 1
+        runs[cell.arm, cell.case_id] += 1
+        if runs[cell.arm, cell.case_id] >= MAX_INVALID_RUN:
+            said = f"{MAX_INVALID_RUN} invalid cells in a row for {cell.case_id} on the {cell.arm}"
+            return Distrust(Reason.INVALID_CELLS, said)
+    for arm, other in (ARMS, ARMS[::-1]):
+        if not total[arm] or not total[other]:
+            continue
+        if fisher_one_sided(invalid[arm], total[arm], invalid[other], total[other]) < LOPSIDED_P:
+            said = f"{invalid[arm]} of {total[arm]} cells of the {arm} were invalid, "
+            said += f"{invalid[other]} of {total[other]} of the {other}"
+            return Distrust(Reason.ERRORS_LOPSIDED, said)
     return None
 
 
@@ -134,7 +170,7 @@ def clean_needed(ledger: UnitLedger, cases: Sequence[str], policy: Policy) -> in
     if not cases:
         return None
     table = AcceptanceTable(policy.margin, policy.alpha, policy.acceptance)
-    missing = len(set(cases) - {unit.case_id for unit in ledger.units if unit.bad is not None})
+    missing = len(set(cases) - {unit.case_id for unit in ledger.units if unit.own_outcome is not None})
     needed = []
     for allowed in range(ledger.bad, len(table.entries)):
         limit = unplanned_units(table.entries[allowed], len(cases))
@@ -147,10 +183,11 @@ def clean_needed(ledger: UnitLedger, cases: Sequence[str], policy: Policy) -> in
 
 def _capped_units(ledger: UnitLedger, limit: int) -> int:
     """n with at most `limit` clean units of one prompt; bad units always count."""
-    total = Fraction(0)
-    for clean, (bad_weight, bad) in ledger.weight_by_case().values():
-        total += sum(sorted(clean, reverse=True)[: max(0, limit - bad)], bad_weight)
-    return math.floor(total)
+    return floor_of_sum(
+        weight
+        for clean, bad in ledger.weights_by_case().values()
+        for weight in (*bad, *sorted(clean, reverse=True)[: max(0, limit - len(bad))])
+    )
 
 
 def _last_replicate_start(classified: Sequence[Classified]) -> int:
@@ -167,29 +204,49 @@ def replicates_of(classified: Sequence[Classified], policy: ReplicatePolicy) -> 
     for item in classified:
         if item.cell.replicate:
             by_number[item.cell.replicate].append(item)
-    return [_replicate(number, by_number[number], classified, policy) for number in sorted(by_number)]
+    found = [_replicate(number, by_number[number], classified, policy) for number in sorted(by_number)]
+    for replicate in found[:-1]:
+        if replicate.ending() is None:
+            replicate.aborted = "the log goes on to the next replicate before it ended"
+    return found
 
 
 def _replicate(
     number: int, items: Sequence[Classified], classified: Sequence[Classified], policy: ReplicatePolicy
 ) -> Replicate:
-    units = [item for item in items if is_replicate_unit(item, policy.max_cached_tokens)]
-    candidates = [item.cell for item in units if item.cell.arm == CANDIDATE]
-    unused = [item.cell for item in units if item.cell.arm == BASELINE]
+    candidates, mates = _halves(items, policy.max_cached_tokens)
     prompts = tuple(cell.case_id for cell in candidates)
     result = Replicate(ReplicatePlan(number, prompts, tuple(True for _ in prompts)), policy)
     result.separation, result.separation_detail = separation_of(number, items, classified, policy.gap_seconds)
     if result.separation is None:
         result.aborted = result.separation_detail
     for pair, cell in enumerate(candidates):
-        mate = next((other for other in unused if other.case_id == cell.case_id), None)
-        if mate is not None:
-            unused.remove(mate)
+        mate = mates[cell.case_id].popleft() if mates[cell.case_id] else None
         for half in (cell, mate):
             outcome = None if half is None else half.outcome()
             if half is not None and outcome is not None:
                 result.record(pair, half.arm, (outcome,))
     return result
+
+
+def _halves(
+    items: Sequence[Classified], max_cached_tokens: int
+) -> tuple[list[Cell], defaultdict[str, deque[Cell | None]]]:
+    """The candidate's units, and per case the baseline's in time order.
+
+    None stands for a baseline cell that failed and is no unit: passed over, it would leave the baseline better than it
+    was, so the pair it falls to stays incomplete. Any other cell that is no unit is passed over on either arm: its class
+    was fixed without a look at its outcome, and a failed candidate cell that is passed over speaks for the candidate.
+    """
+    candidates: list[Cell] = []
+    mates: defaultdict[str, deque[Cell | None]] = defaultdict(deque)
+    for item in items:
+        unit = is_replicate_unit(item, max_cached_tokens)
+        if unit and item.cell.arm == CANDIDATE:
+            candidates.append(item.cell)
+        elif item.cell.arm == BASELINE and (unit or item.cell.status is Status.FAILED):
+            mates[item.cell.case_id].append(item.cell if unit else None)
+    return candidates, mates
 
 
 def separation_of(

@@ -90,6 +90,7 @@ class Snapshot:
     throughput: ThroughputState = ThroughputState.NOT_COMPARED
     throughput_required: bool = False
     throughput_pairs_left: bool = False
+    slow_more_than_allowed: bool = False  # slow cells are a flag, and no number of others makes up for so many
     acceptance_reached: bool = False
     budget_left: int = 1
 
@@ -157,6 +158,8 @@ def deadline(s: Snapshot) -> Ruling | None:
 
 def replicate_due_or_running(s: Snapshot) -> Ruling | None:
     """9. An alarm blocks promotion until a fresh replicate has answered it, where one may still be run."""
+    if s.replicate_running and s.budget_left <= 0:
+        return Ruling(Outcome.HOLD, Reason.BUDGET_SPENT)
     if s.replicate_running:
         return Ruling(Outcome.CONTINUE, Reason.REPLICATE_RUNNING)
     if s.alarm and _replicate_allowed(s):
@@ -183,7 +186,7 @@ def not_confirmed(s: Snapshot) -> Ruling | None:
 
 def throughput_worse(s: Snapshot) -> Ruling | None:
     """11. Slower holds, and never rolls back."""
-    if s.throughput_required and s.throughput is ThroughputState.WORSE:
+    if s.throughput_required and (s.throughput is ThroughputState.WORSE or s.slow_more_than_allowed):
         return Ruling(Outcome.HOLD, Reason.SLOWER)
     return None
 

@@ -14,7 +14,8 @@ from prefillgate.core.decision import Distrust, Reason
 from prefillgate.core.exact import fisher_one_sided, rate_lower_bound
 from prefillgate.core.gate import BUSY, REFUSALS, REFUSED_BODY, Gate, cells_of
 from prefillgate.core.journal import CellMeasured, Purpose
-from prefillgate.core.pairs import instrument_of
+from prefillgate.core.pairs import instrument_of, measured_cv
+from prefillgate.core.throughput_plan import margin_problem
 from prefillgate.core.verdict import CellClass
 
 MAX_INVALID_RUN = 3
@@ -43,6 +44,20 @@ def undeclared_difference(gate: Gate) -> Distrust | None:
                 Reason.UNDECLARED_DIFFERENCE,
                 f"{name} differs between the arms and was not declared: baseline {one}, candidate {other}",
             )
+    return None
+
+
+def changed_during_run(gate: Gate) -> Distrust | None:
+    """A later life of a server has another build or other weights: its cells are not of the profile under test."""
+    for arm in ARMS:
+        for name in ("build", "weights"):
+            known = [value for seen in gate.epochs[arm] if (value := getattr(seen, name)) is not None]
+            other = next((value for value in known if value != known[0]), None)
+            if other is not None:
+                return Distrust(
+                    Reason.UNDECLARED_DIFFERENCE,
+                    f"{name} of the {arm} changed during the run: {known[0]}, then {other}",
+                )
     return None
 
 
@@ -136,8 +151,8 @@ def too_many_invalid(gate: Gate) -> Distrust | None:
         if count < MAX_INVALID_RUN:
             continue
         last = [e for e in gate.measured.values() if (e.cell.arm, e.cell.case_id) == (arm, case)][-1]
-        if arm == CANDIDATE and last.reason in REFUSALS and gate.refusals >= gate.plan.policy.refusals:
-            continue  # that is CandidateUnavailable, an earlier rule
+        if arm == CANDIDATE and last.reason in REFUSALS and gate.epochs[CANDIDATE]:
+            continue  # on its way to CandidateUnavailable, an earlier rule
         reason = Reason.INVALID_CELLS
         if arm == BASELINE and last.reason in REFUSALS:
             reason = Reason.BASELINE_UNAVAILABLE
@@ -155,6 +170,9 @@ def errors_lopsided(gate: Gate) -> Distrust | None:
             continue
         total[event.cell.arm] += 1
         invalid[event.cell.arm] += event.cell.status is Status.INVALID
+    if gate.epochs[CANDIDATE]:
+        total[CANDIDATE] -= gate.refusals  # on their way to CandidateUnavailable
+        invalid[CANDIDATE] -= gate.refusals
     for arm, other in ((CANDIDATE, BASELINE), (BASELINE, CANDIDATE)):
         if not total[arm] or not total[other]:
             continue
@@ -208,9 +226,18 @@ def instrument_broken(gate: Gate) -> Distrust | None:
     return Distrust(Reason.INSTRUMENT_BROKEN, findings[0]) if findings else None
 
 
+def margin_too_close(gate: Gate) -> Distrust | None:
+    """The A/A pass is too noisy for a throughput margin this close to equal: the plan is refused."""
+    policy = gate.plan.policy.throughput
+    cv = measured_cv(gate) if policy.required else None
+    problem = None if cv is None else margin_problem(policy.margin, cv)
+    return None if problem is None else Distrust(Reason.INSTRUMENT_BROKEN, problem)
+
+
 DISTRUSTS: tuple[Callable[[Gate], Distrust | None], ...] = (
     measurement_lost,
     undeclared_difference,
+    changed_during_run,
     independence_unknown,
     knob_not_honoured,
     contaminated,
@@ -221,6 +248,7 @@ DISTRUSTS: tuple[Callable[[Gate], Distrust | None], ...] = (
     check_error,
     checks_fail_on_baseline,
     instrument_broken,
+    margin_too_close,
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prefillgate.core.acceptance import AcceptanceTable
@@ -87,23 +87,20 @@ def compare(classified: Sequence[Classified]) -> Comparison:
     )
 
 
-def _test(test: object, counts: Sequence[tuple[int, int]]) -> float | None:
+def _test(test: Callable[[int, int, int, int], float], counts: Sequence[tuple[int, int]]) -> float | None:
     (candidate_bad, candidate), (baseline_bad, baseline) = counts
-    if not candidate or not baseline or not callable(test):
-        return None
-    return float(test(candidate_bad, candidate, baseline_bad, baseline))
+    return test(candidate_bad, candidate, baseline_bad, baseline) if candidate and baseline else None
 
 
 def acceptance_path(ledger: UnitLedger) -> tuple[PathPoint, ...]:
-    """The candidate's way through the acceptance table: (fresh units, bad) after each entry of its timeline."""
+    """The candidate's way through the acceptance table: (fresh units, bad) after each entry of its timeline.
+
+    A unit whose own outcome is unknown takes no step, unless a copy made it bad.
+    """
     path, units, bad = [PathPoint(0, 0)], 0, 0
     for _, _, unit in ledger.timeline:
-        if unit is None:
-            bad += 1
-        elif unit.bad is None:
-            continue
-        else:
-            units += 1
-            bad += bool(unit.bad)
-        path.append(PathPoint(units, bad))
+        units += unit is not None and unit.own_outcome is not None
+        bad += unit is None or bool(unit.bad)
+        if PathPoint(units, bad) != path[-1]:
+            path.append(PathPoint(units, bad))
     return tuple(path)

@@ -6,11 +6,11 @@ fresh by two witnesses is something less.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from statistics import median, quantiles
 
 from prefillgate.core.cells import Cell, ColdProof, Status
 from prefillgate.core.verdict import CellClass
@@ -18,10 +18,13 @@ from prefillgate.core.verdict import CellClass
 FRESH_SHARE = Fraction(1, 20)  # r at most this: a claim of fresh
 COPY_SHARE = Fraction(1, 2)  # r at least this: a copy by its own counter
 NEIGHBOUR_SHARE = 0.25  # prompt lengths compared for timing
+MEDIAN, UPPER_QUARTILE = 2, 3  # as quartiles
 TIMING_RATIO = 0.5  # prefill ms per token under this share of the reference contradicts
 
 _Epoch = tuple[str, str | None]
 _Prompt = tuple[str, str | None, str]
+_Request = tuple[str, str | None, str, str]
+_Points = list[tuple[int, float]]  # prompt length in tokens, prefill milliseconds per processed token
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +48,49 @@ class Classified:
 class _Timing:
     """Prefill milliseconds per processed token of one arm and epoch, by prompt length."""
 
-    cold: list[tuple[int, float]] = field(default_factory=list)
-    claimed: list[tuple[int, float]] = field(default_factory=list)
-    references: dict[int, float | None] = field(default_factory=dict)
+    cold: _Points = field(default_factory=list)
+    claimed: _Points = field(default_factory=list)
+    references: dict[int, float] | None = None
 
     def reference(self, length: int) -> float | None:
-        """Median of the cold-proof cells at neighbouring lengths, else the 75th percentile of the claims."""
-        if length not in self.references:
-            near_cold = _near(self.cold, length)
-            near = _near(self.claimed, length)
-            if near_cold:
-                self.references[length] = median(near_cold)
-            else:
-                self.references[length] = _upper_quartile(near) if near else None
-        return self.references[length]
+        """Median of the cold-proof cells at neighbouring lengths, else the 75th percentile of the claims.
+
+        Known for the lengths of the cells it was made from, once all of them are in.
+        """
+        if self.references is None:
+            lengths = sorted({length for length, _ in (*self.cold, *self.claimed)})
+            self.references = _quartiles_near(self.claimed, lengths, UPPER_QUARTILE)
+            self.references.update(_quartiles_near(self.cold, lengths, MEDIAN))
+        return self.references.get(length)
 
 
-def _near(points: list[tuple[int, float]], length: int) -> list[float]:
-    return [rate for other, rate in points if abs(other - length) <= NEIGHBOUR_SHARE * length]
+def _quartiles_near(points: _Points, lengths: Sequence[int], quartile: int) -> dict[int, float]:
+    """The quartile of the rates at prompt lengths within 25 %, for each of the rising `lengths` that has any.
+
+    Both ends of the window rise with the length, so each rate enters and leaves it once.
+    """
+    found: dict[int, float] = {}
+    points, window = sorted(points), []
+    entered = left = 0
+    for length in lengths:
+        reach = NEIGHBOUR_SHARE * length
+        while entered < len(points) and points[entered][0] <= length + reach:
+            insort(window, points[entered][1])
+            entered += 1
+        while left < entered and points[left][0] < length - reach:
+            del window[bisect_left(window, points[left][1])]
+            left += 1
+        if window:
+            found[length] = _quartile(window, quartile)
+    return found
 
 
-def _upper_quartile(values: list[float]) -> float:
-    """75th percentile with linear interpolation between order statistics."""
-    return values[0] if len(values) == 1 else quantiles(values, n=4, method="inclusive")[2]
+def _quartile(rising: Sequence[float], quartile: int) -> float:
+    """The first, second or third quartile of sorted values, with linear interpolation between order statistics."""
+    at, quarters = divmod((len(rising) - 1) * quartile, 4)
+    if not quarters:
+        return rising[at]
+    return (rising[at] * (4 - quarters) + rising[at + 1] * quarters) / 4
 
 
 def in_time_order(cells: Iterable[Cell]) -> list[Cell]:
@@ -78,19 +101,19 @@ def in_time_order(cells: Iterable[Cell]) -> list[Cell]:
     """
     keyed: list[tuple[float, int, Cell]] = []
     latest = float("-inf")
-    first_of: dict[tuple[str, str | None, str], tuple[float, int]] = {}
+    first_of: dict[_Request, tuple[float, int]] = {}
     for position, cell in enumerate(cells):
         latest = cell.started_at if cell.started_at is not None else latest
         keyed.append((latest, position, cell))
         if cell.request_id is not None:
-            key = (cell.arm, cell.server_epoch, cell.request_id)
+            key = _request(cell, cell.request_id)
             first_of[key] = min(first_of.get(key, (latest, position)), (latest, position))
 
     def place(item: tuple[float, int, Cell]) -> tuple[float, int, int, int]:
         started, position, cell = item
         if cell.request_id is None:
             return started, position, 0, position
-        first = first_of[(cell.arm, cell.server_epoch, cell.request_id)]
+        first = first_of[_request(cell, cell.request_id)]
         return (*first, cell.choice_index or 0, position)
 
     return [cell for _, _, cell in sorted(keyed, key=place)]
@@ -133,9 +156,9 @@ class Classifier:
         self._timing: dict[_Epoch, _Timing] = defaultdict(_Timing)
         self._probed: set[_Epoch] = set()
         self._hits: dict[_Epoch, int] = defaultdict(int)
-        self._primary: dict[tuple[str, str | None, str], int | None] = {}
+        self._primary: dict[_Request, int | None] = {}
         self._parent: dict[_Prompt, int] = {}
-        self._in_flight: dict[_Prompt, tuple[float, int | None]] = {}
+        self._in_flight: dict[_Prompt, float] = {}  # when the last of its requests ended
         self._units: dict[str, int] = defaultdict(int)
 
     def _leaves_earlier_alone(self, cell: Cell) -> bool:
@@ -158,7 +181,7 @@ class Classifier:
             rate = _prefill_rate(cell)
             if rate is None or cell.prompt_tokens is None:
                 continue
-            if cell.cold_proof is not None and not _claims_reuse(cell):
+            if cell.cold_proof is not None and not claims_reuse(cell):
                 self._timing[epoch].cold.append((cell.prompt_tokens, rate))
             if _claims_fresh(cell):
                 self._timing[epoch].claimed.append((cell.prompt_tokens, rate))
@@ -168,14 +191,12 @@ class Classifier:
     def _place(self, cell: Cell) -> None:
         prompt = (cell.arm, cell.server_epoch, cell.prompt_key)
         placed = self._as_choice(cell) or self._as_in_flight(cell, prompt) or self._by_counter(cell, prompt)
-        if placed.cell_class is CellClass.FRESH:
-            self._parent[prompt] = placed.unit if placed.unit is not None else 0
+        if placed.cell_class is CellClass.FRESH and placed.unit is not None:
+            self._parent[prompt] = placed.unit
         if cell.request_id is not None:
-            self._primary.setdefault((cell.arm, cell.server_epoch, cell.request_id), placed.unit)
+            self._primary.setdefault(_request(cell, cell.request_id), placed.unit)
         if cell.ended_at is not None:
-            ended = self._in_flight.get(prompt, (float("-inf"), None))[0]
-            if cell.ended_at >= ended:
-                self._in_flight[prompt] = (cell.ended_at, placed.unit)
+            self._in_flight[prompt] = max(self._in_flight.get(prompt, cell.ended_at), cell.ended_at)
         self._result.append(placed)
 
     def _as_choice(self, cell: Cell) -> Classified | None:
@@ -185,7 +206,7 @@ class Classifier:
                 return None
             unit = self._parent.get((cell.arm, cell.server_epoch, cell.prompt_key))
             return _copy(cell, unit, "another choice of one request")
-        key = (cell.arm, cell.server_epoch, cell.request_id)
+        key = _request(cell, cell.request_id)
         if key not in self._primary:
             return None
         return _copy(cell, self._primary[key], "another choice of one request")
@@ -194,11 +215,17 @@ class Classifier:
         """The same prompt in flight at the same time on a server that shares blocks is a copy."""
         if not cell.shares_blocks or cell.started_at is None or prompt not in self._in_flight:
             return None
-        ended, unit = self._in_flight[prompt]
-        return _copy(cell, unit, "in flight beside the same prompt") if cell.started_at < ended else None
+        if cell.started_at >= self._in_flight[prompt]:
+            return None
+        return _copy(cell, self._parent.get(prompt), "in flight beside the same prompt")
 
     def _by_counter(self, cell: Cell, prompt: _Prompt) -> Classified:
         cached, length = cell.cached_tokens, cell.prompt_tokens
+        if cell.status is Status.FAILED and cell.cold_proof is not None and not claims_reuse(cell):
+            # It was accepted and came to no end, so its counts and times tell nothing of its prefill; the proof does.
+            known = _share(cell)
+            share = _unseen_share(cell) if known is None else known
+            return self._fresh(cell, share, f"failed; cold proof {cell.cold_proof}")
         if cached is None:
             return self._without_counter(cell)
         if length is None or length <= 0 or cached > length:
@@ -220,9 +247,7 @@ class Classifier:
             return _of(cell, CellClass.UNKNOWN, "no cached-token counter and no cold proof")
         if self._timing_contradicts(cell):
             return _of(cell, CellClass.CONTRADICTED, "prefill too fast for a fresh one")
-        # A nonce leaves what stands before it in the cache: unknown there, so taken at the limit of a fresh cell.
-        share = FRESH_SHARE if cell.cold_proof is ColdProof.NONCE else Fraction(0)
-        return self._fresh(cell, share, f"no counter; cold proof {cell.cold_proof}")
+        return self._fresh(cell, _unseen_share(cell), f"no counter; cold proof {cell.cold_proof}")
 
     def _fresh_claim(self, cell: Cell, share: Fraction) -> Classified:
         cached, length = cell.cached_tokens or 0, cell.prompt_tokens or 0
@@ -295,9 +320,21 @@ def _claims_fresh(cell: Cell) -> bool:
     return share is not None and share <= FRESH_SHARE
 
 
-def _claims_reuse(cell: Cell) -> bool:
+def claims_reuse(cell: Cell) -> bool:
+    """Whether its own counter says that more of the prompt came from the cache than a fresh cell may take from it."""
     share = _share(cell)
-    return share is not None and share > FRESH_SHARE
+    return bool(cell.cached_tokens) and (share is None or share > FRESH_SHARE)
+
+
+def _unseen_share(cell: Cell) -> Fraction:
+    """r where no counter told it. A nonce leaves what stands before it in the cache, so there it is taken at the limit
+    of a fresh cell."""
+    return FRESH_SHARE if cell.cold_proof is ColdProof.NONCE else Fraction(0)
+
+
+def _request(cell: Cell, request_id: str) -> _Request:
+    """What tells requests apart. One request has one prompt: an id that a server gives twice joins no two of them."""
+    return cell.arm, cell.server_epoch, cell.prompt_key, request_id
 
 
 def _prefill_rate(cell: Cell) -> float | None:

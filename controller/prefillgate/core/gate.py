@@ -127,6 +127,8 @@ class Gate:
     def _measure(self, event: CellMeasured) -> None:
         if event.cell_id in self.measured:
             raise JournalError(f"cell {event.cell_id} stands twice in the journal")
+        if event.cell.replicate and self._replicate_of(event).separation is None:
+            raise JournalError(f"cell {event.cell_id} of replicate {event.cell.replicate} before its separation")
         self.measured[event.cell_id] = event
         self._sessions[event.cell_id] = self.session
         self.places.measured(event, self.session)
@@ -134,7 +136,8 @@ class Gate:
         if event.cell.status is Status.FAILED:
             self._score(replace(event, cell=replace(event.cell, bad=True)))
         elif event.cell.status is Status.INVALID and event.cell.replicate:
-            self._replicate_of(event).invalidate(event.pair or 0, event.cell.arm)
+            busy = event.http_status in BUSY
+            self._replicate_of(event).invalidate(event.pair or 0, event.cell.arm, busy)
 
     def _count_invalid(self, event: CellMeasured) -> None:
         invalid = event.cell.status is Status.INVALID
@@ -143,7 +146,7 @@ class Gate:
             self._invalid_run[key] = 0
         elif event.http_status not in BUSY:
             self._invalid_run[key] += 1
-        if event.cell.arm == CANDIDATE:
+        if event.cell.arm == CANDIDATE and event.http_status not in BUSY:
             self._refusals = self._refusals + 1 if invalid and event.reason in REFUSALS else 0
 
     def _check(self, event: CellChecked) -> None:
@@ -188,7 +191,7 @@ class Gate:
     def _score_replicate(self, event: CellMeasured) -> None:
         """A unit of a replicate is its own fresh cell; anything less is no half of a pair and is planned again."""
         replicate, pair = self._replicate_of(event), event.pair or 0
-        item = next(entry for entry in reversed(self.classified()) if entry.cell == event.cell)
+        item = next(entry for entry in reversed(self.classified()) if entry.cell is event.cell)
         values = tuple(event.cell.outcome(flag.name) for flag in self.flags)
         known = tuple(bool(value) for value in values if value is not None)
         if is_replicate_unit(item, replicate.policy.max_cached_tokens) and len(known) == len(values):
@@ -209,6 +212,8 @@ class Gate:
         expected = self.plan.first_replicate + len(self.replicates)
         if event.number != expected:
             raise JournalError(f"replicate {event.number} started where number {expected} was due")
+        if self.open_replicate is not None:
+            raise JournalError(f"replicate {event.number} started before replicate {event.number - 1} ended")
         policy = self.plan.policy.replicate
         failed = self.failed_cases()
         others = [case for case in self.places.upcoming() if case not in failed]
@@ -266,7 +271,7 @@ class Gate:
         return self._ledgers
 
     def failed_cases(self) -> list[str]:
-        """Cases of the candidate's bad screen cells, in the order they failed."""
+        """Cases of the candidate's bad cells so far, in the order they failed."""
         bad = [m.cell.case_id for m in self.scored if m.cell.arm == CANDIDATE and m.cell.bad]
         return list(dict.fromkeys(bad))
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from prefillgate.core.cells import BASELINE, CANDIDATE, Cell, Status
+import math
+
+from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, Status
 from prefillgate.core.freshness import Classified
 from prefillgate.core.gate import Gate
 from prefillgate.core.instrument import AaPair, InstrumentCheck, check_instrument
 from prefillgate.core.journal import CellMeasured, Purpose
 from prefillgate.core.throughput import (
     PairMeasurement,
+    SlowRule,
     cell_ms_per_token,
     cell_rate,
+    estimated_cv,
+    is_slow,
     judge_throughput,
     run_sequence,
+    slow_rule,
     why_unused,
 )
 from prefillgate.core.throughput_plan import coverage_prompts
@@ -101,19 +107,51 @@ def instrument_of(gate: Gate) -> InstrumentCheck:
     """The A/A check: the second pass over the baseline held against the first, in the order of the second."""
     first = {e.cell.case_id: e.cell for e in gate.scored if e.purpose is Purpose.BASELINE_PASS}
     second = [e.cell for e in gate.scored if e.purpose is Purpose.AA and e.cell.case_id in first]
-    pairs = [
-        AaPair(
-            case_id=cell.case_id,
-            first_bad=first[cell.case_id].bad,
-            second_bad=cell.bad,
-            first_rate=_rate(first[cell.case_id]),
-            second_rate=_rate(cell),
-            first_output_sha256=first[cell.case_id].output_sha256,
-            second_output_sha256=cell.output_sha256,
-        )
-        for cell in second
-    ]
-    return check_instrument(pairs, gate.plan.policy)
+    fresh = {id(item.cell) for item in gate.classified() if item.cell_class is CellClass.FRESH} if second else set()
+    return check_instrument([_aa_pair(first[cell.case_id], cell, fresh) for cell in second], gate.plan.policy)
+
+
+def _aa_pair(first: Cell, second: Cell, fresh: set[int]) -> AaPair:
+    """What is known of one prompt in both passes: of a cell that was not fresh, nothing."""
+    one, two = (cell if id(cell) in fresh else None for cell in (first, second))
+    return AaPair(
+        case_id=second.case_id,
+        first_bad=None if one is None else one.bad,
+        second_bad=None if two is None else two.bad,
+        first_rate=None if one is None else _rate(one),
+        second_rate=None if two is None else _rate(two),
+        first_output_sha256=None if one is None else one.output_sha256,
+        second_output_sha256=None if two is None else two.output_sha256,
+    )
+
+
+def measured_cv(gate: Gate) -> float | None:
+    """Coefficient of variation of one cell's rate between the two passes over the baseline; None before both ended."""
+    places = gate.places
+    if not places.second_pass or places.passed_again < len(places.second_pass):
+        return None
+    rates = [known for known in instrument_of(gate).baseline.rates.values() if len(known) == len(ARMS)]
+    return estimated_cv([math.log(second) - math.log(first) for first, second in rates])
+
+
+def slow_units(gate: Gate) -> int | None:
+    """Fresh candidate cells under `slow_ratio` of their prompt's baseline median; None where slow is no flag.
+
+    It is one only if the A/A pass showed none in 20 cells: else the baseline has two speed modes itself.
+    """
+    policy = gate.plan.policy
+    if not policy.aa_check or not policy.throughput.required:
+        return None
+    aa = instrument_of(gate).baseline
+    if slow_rule(aa, policy.throughput.slow_ratio) is not SlowRule.FLAG:
+        return None
+    slow = 0
+    for item in gate.classified():
+        cell = item.cell
+        rate, known = _rate(cell), aa.rates.get(cell.case_id)
+        if cell.arm == CANDIDATE and item.cell_class is CellClass.FRESH and rate is not None and known:
+            slow += is_slow(rate, known, policy.throughput.slow_ratio)
+    return slow
 
 
 def pair_wanted(gate: Gate, case_id: str) -> bool:

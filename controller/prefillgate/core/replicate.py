@@ -39,7 +39,7 @@ class Half:
     pair: int
     arm: str
     case_id: str
-    tries: int  # 1 on the first try
+    tries: int  # 1 on the first try, waits for a busy server counted too: each has its own nonce
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,7 @@ class Replicate:
     candidate: dict[int, Outcomes] = field(default_factory=dict)
     baseline: dict[int, Outcomes] = field(default_factory=dict)
     tries: dict[tuple[int, str], int] = field(default_factory=dict)
+    waits: dict[tuple[int, str], int] = field(default_factory=dict)
     aborted: str | None = None
     separation: str | None = None
     separation_detail: str = ""
@@ -107,9 +108,15 @@ class Replicate:
             raise ValueError(f"pair {pair} of replicate {self.plan.number} has its {arm} half already")
         side[pair] = outcomes
 
-    def invalidate(self, pair: int, arm: str) -> None:
-        """That half was not measured: it is planned again alone, and after three tries the replicate is aborted."""
+    def invalidate(self, pair: int, arm: str, busy: bool = False) -> None:
+        """That half was not measured: it is planned again alone, and after three tries the replicate is aborted.
+
+        A server that asked to be left alone (`busy`: 429, 503) is waited for, which is none of the three tries.
+        """
         key = (pair, arm)
+        if busy:
+            self.waits[key] = self.waits.get(key, 0) + 1
+            return
         self.tries[key] = self.tries.get(key, 0) + 1
         if self.tries[key] >= MAX_TRIES:
             self.aborted = f"pair {pair}, {arm}: {MAX_TRIES} tries without a measurement"
@@ -132,7 +139,9 @@ class Replicate:
         return self._half(pair, order[1] if first_done else order[0])
 
     def _half(self, pair: int, arm: str) -> Half:
-        return Half(pair, arm, self.plan.prompts[pair], self.tries.get((pair, arm), 0) + 1)
+        return Half(
+            pair, arm, self.plan.prompts[pair], 1 + sum(made.get((pair, arm), 0) for made in (self.tries, self.waits))
+        )
 
     def _first_bad(self) -> int | None:
         """The first bad candidate unit among the leading ones. From it on the replicate runs in pairs."""
@@ -179,18 +188,24 @@ class Replicate:
         return self._ending
 
     def _find_ending(self) -> Ending | None:
-        paths = [self.e_path(flag) for flag in range(self.plan.flags)]
-        if self.separation is not None and any(value >= self.threshold for path in paths for value in path):
-            return Ending.CONFIRMED
+        leading = [self.candidate.get(pair) for pair in range(self.policy.clean_units)]
+        clean = all(outcomes is not None and not any(outcomes) for outcomes in leading)
+        walked = None if clean else self._walk()
+        if walked is Ending.CONFIRMED:
+            return walked
         if self.aborted is not None:
             return Ending.ABORTED
-        leading = [self.candidate.get(pair) for pair in range(self.policy.clean_units)]
-        if all(outcomes is not None and not any(outcomes) for outcomes in leading):
-            return Ending.CLEAN
-        if all(path and path[-1] <= self.policy.futility for path in paths):
-            return Ending.FUTILE
-        if self.complete_pairs() >= self.policy.max_pairs:
-            return Ending.CAPPED
+        return Ending.CLEAN if clean else walked
+
+    def _walk(self) -> Ending | None:
+        """The first ending on the way along the complete pairs: what comes after it changes nothing."""
+        for pair, values in enumerate(zip(*(self.e_path(flag) for flag in range(self.plan.flags)), strict=True)):
+            if self.separation is not None and max(values) >= self.threshold:
+                return Ending.CONFIRMED
+            if max(values) <= self.policy.futility:
+                return Ending.FUTILE
+            if pair + 1 >= self.policy.max_pairs:
+                return Ending.CAPPED
         return None
 
     def candidate_bad(self) -> int:
@@ -240,11 +255,11 @@ def _upper_when_clean(units: int) -> float:
     return -math.expm1(math.log(0.05) / units)
 
 
-def prefills_needed(number: int, policy: ReplicatePolicy) -> int:
-    """Budget a replicate must find before it starts: 10 prefills on the first attempt, 12 on later ones.
+def prefills_needed(number: int, policy: ReplicatePolicy, flags: int = 1) -> int:
+    """Budget a replicate must find before it starts: with one flag 10 prefills on the first attempt, 12 on the second.
 
     The fewest that can confirm: m pairs of a bad candidate and a good baseline with factor^m >= threshold, both
     halves counted.
     """
     best = pair_factor(True, False, policy.planned_baseline_rate, policy.planned_candidate_rate)
-    return 2 * math.ceil(math.log(replicate_threshold(number, policy)) / math.log(best))
+    return 2 * math.ceil(math.log(replicate_threshold(number, policy, flags)) / math.log(best))

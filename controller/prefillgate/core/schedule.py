@@ -84,7 +84,8 @@ def next_step(gate: Gate) -> Step:
 def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, **place: int | None) -> RunCell:
     """A planned cell. Seed and nonce depend on the place, not on the arm: equal on both.
 
-    A resumed run has new nonces: the cell it was killed in may have warmed the server with the old one.
+    A resumed run has new nonces: the cell it was killed in may have warmed the server with the old one. So has the
+    second pass over the baseline, whose seeds are those of the first.
     """
     pair, round_number, replicate = place.get("pair"), place.get("round") or 0, place.get("replicate") or 0
     attempt = place.get("attempt") or 1
@@ -100,17 +101,22 @@ def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, **place: int | None
         replicate=replicate,
         attempt=attempt,
         seed=derived_seed(run_seed, *label),
-        nonce=derived_nonce(run_seed, *label, attempt, gate.session),
+        nonce=derived_nonce(run_seed, *label, attempt, gate.session, purpose is Purpose.AA),
     )
 
 
 def _compare_refusal(gate: Gate) -> RunCell | None:
-    """The candidate refused a body the baseline was not asked yet: ask it, to tell whose fault it is."""
-    asked = {e.cell.case_id for e in gate.measured.values() if e.cell.arm == BASELINE}
+    """The candidate refused a body that the baseline did not answer yet: ask it, to tell whose fault it is."""
+    asked = {
+        e.cell.case_id
+        for e in gate.measured.values()
+        if e.cell.arm == BASELINE and (e.cell.status is not Status.INVALID or e.http_status in REFUSED_BODY)
+    }
     for event in gate.measured.values():
         refused = event.cell.status is Status.INVALID and event.http_status in REFUSED_BODY
         if refused and event.cell.arm == CANDIDATE and event.cell.case_id not in asked:
-            return _cell(gate, BASELINE, event.cell.case_id, Purpose.COMPARE, round=-1)
+            attempt = gate.places.attempt(Purpose.COMPARE, BASELINE)
+            return _cell(gate, BASELINE, event.cell.case_id, Purpose.COMPARE, round=-1, attempt=attempt)
     return None
 
 

@@ -8,7 +8,7 @@ from prefillgate.core.acceptance import AcceptanceTable, more_clean_units_needed
 from prefillgate.core.decision import Snapshot
 from prefillgate.core.distrust import find_distrust
 from prefillgate.core.gate import Gate
-from prefillgate.core.pairs import throughput_standing
+from prefillgate.core.pairs import pairable_lengths, slow_units, throughput_standing
 from prefillgate.core.replicate import Ending, prefills_needed
 from prefillgate.core.units import UnitLedger
 from prefillgate.core.verdict import Outcome, ThroughputState
@@ -26,13 +26,15 @@ def every_prompt_fresh(ledgers: Sequence[UnitLedger], cases: Sequence[str]) -> b
 
 
 def acceptance_reached(gate: Gate) -> bool:
-    """Every flag satisfies the table at one and the same n, and every prompt was fresh at least once."""
+    """Every flag satisfies the table at one and the same n, and every prompt was fresh at least once.
+
+    Slow cells are one more flag where the A/A pass showed none (STATISTICS.md section 8).
+    """
     ledgers = gate.candidate_ledgers()
     table, cases = table_of(gate), [case.case_id for case in gate.plan.cases]
     units = min(ledger.decision_prefills for ledger in ledgers)
-    return every_prompt_fresh(ledgers, cases) and all(
-        promotes(table, units, ledger.bad, len(cases)) for ledger in ledgers
-    )
+    counts = [*(ledger.bad for ledger in ledgers), slow_units(gate) or 0]
+    return every_prompt_fresh(ledgers, cases) and all(promotes(table, units, bad, len(cases)) for bad in counts)
 
 
 def clean_prefills_needed(gate: Gate) -> int | None:
@@ -40,7 +42,8 @@ def clean_prefills_needed(gate: Gate) -> int | None:
     ledgers = gate.candidate_ledgers()
     table, cases = table_of(gate), [case.case_id for case in gate.plan.cases]
     units = min(ledger.decision_prefills for ledger in ledgers)
-    needed = [more_clean_units_needed(table, units, ledger.bad, len(cases)) for ledger in ledgers]
+    counts = [*(ledger.bad for ledger in ledgers), slow_units(gate) or 0]
+    needed = [more_clean_units_needed(table, units, bad, len(cases)) for bad in counts]
     if any(value is None for value in needed):
         return None
     missing = max(
@@ -66,15 +69,16 @@ def take_snapshot(gate: Gate) -> Snapshot:
         regression_confirmed=confirmed,
         deadline_passed=gate.deadline is not None,
         alarm=gate.alarm,
-        replicate_running=gate.open_replicate is not None and budget_left > 0,
-        replicate_affordable=budget_left >= prefills_needed(next_number, policy.replicate),
+        replicate_running=gate.open_replicate is not None,
+        replicate_affordable=budget_left >= prefills_needed(next_number, policy.replicate, len(policy.flags)),
         replicates_not_confirmed=gate.not_confirmed,
         max_replicates=policy.replicate.max_attempts,
         more_bad_than_allowed=any(len(policy.acceptance) <= ledger.bad for ledger in gate.candidate_ledgers()),
         # Not worse counts only once the pairs cover the prompts they must: until then the test is open.
         throughput=ThroughputState.OPEN if missing and standing is ThroughputState.NOT_WORSE else standing,
         throughput_required=policy.throughput.required and policy.throughput.max_pairs > 0,
-        throughput_pairs_left=gate.places.pairs_begun < policy.throughput.max_pairs,
+        throughput_pairs_left=gate.places.pairs_begun < policy.throughput.max_pairs and bool(pairable_lengths(gate)),
+        slow_more_than_allowed=(slow_units(gate) or 0) >= len(policy.acceptance),
         acceptance_reached=acceptance_reached(gate),
         budget_left=budget_left,
     )

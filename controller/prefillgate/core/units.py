@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,6 +14,7 @@ from prefillgate.core.freshness import Classified
 from prefillgate.core.verdict import ArmCounts, CellClass
 
 WHOLE = Fraction(1)  # the weight of a prefill of which nothing was cached
+SAFE_DISTANCE = 1e-6  # from a whole number, at which a sum of doubles has the exact sum's floor
 
 
 @dataclass(slots=True)
@@ -38,8 +40,8 @@ class UnitLedger:
     """The units of one arm under one flag, and the bad cells that stand outside of them."""
 
     units: list[Unit] = field(default_factory=list)
-    suspects: int = 0  # bad partial, unknown or contradicted cells, and copies that could not be merged
-    bad_orphans: int = 0
+    suspects: int = 0  # bad partial, unknown or contradicted cells, and bad copies without proof, each once
+    bad_orphans: int = 0  # orphan units with a bad proven copy, and bad orphans without proof, each once
     timeline: list[tuple[int, int, Unit | None]] = field(default_factory=list)  # start order, replicate, unit or None
     # (None: a bad cell that stands outside of every unit)
 
@@ -50,22 +52,16 @@ class UnitLedger:
 
     @property
     def decision_prefills(self) -> int:
-        """n: floor of the sum of (1 - r) over fresh units whose outcome is known."""
-        known = [unit.weight for unit in self.units if unit.bad is not None]
-        partly = [weight for weight in known if weight is not WHOLE]
-        return math.floor(len(known) - len(partly) + sum(partly, Fraction(0)))
+        """n: floor of the sum of (1 - r) over fresh units whose own outcome is known: no copy of one changes it."""
+        return floor_of_sum(unit.weight for unit in self.units if unit.own_outcome is not None)
 
-    def weight_by_case(self) -> dict[str, tuple[list[Fraction], tuple[Fraction, int]]]:
-        """Per case the weights of its clean units, and (summed weight, number) of its bad ones."""
-        result: dict[str, tuple[list[Fraction], tuple[Fraction, int]]] = {}
+    def weights_by_case(self) -> dict[str, tuple[list[Fraction], list[Fraction]]]:
+        """Per case the weights of its (clean, bad) units, of those that n counts."""
+        result: dict[str, tuple[list[Fraction], list[Fraction]]] = {}
         for unit in self.units:
-            if unit.bad is None:
-                continue
-            clean, (weight, count) = result.get(unit.case_id, ([], (Fraction(0), 0)))
-            if unit.bad:
-                result[unit.case_id] = (clean, (weight + unit.weight, count + 1))
-            else:
-                result[unit.case_id] = ([*clean, unit.weight], (weight, count))
+            if unit.own_outcome is not None:
+                clean, bad = result.setdefault(unit.case_id, ([], []))
+                (bad if unit.bad else clean).append(unit.weight)
         return result
 
     def outcomes(self, after: int = -1) -> list[bool]:
@@ -77,10 +73,23 @@ class UnitLedger:
         ]
 
 
+def floor_of_sum(weights: Iterable[Fraction]) -> int:
+    """The exact floor of a sum of weights in [0, 1].
+
+    Doubles decide it wherever their sum is not near a whole number: the common denominator of a long log's prompt
+    lengths has more digits than anyone waits for.
+    """
+    counted = Counter(weights)
+    rough = math.fsum(float(weight) * count for weight, count in counted.items())
+    if abs(rough - round(rough)) > SAFE_DISTANCE:
+        return math.floor(rough)
+    return math.floor(sum((weight * count for weight, count in counted.items()), Fraction(0)))
+
+
 def build_ledger(classified: Sequence[Classified], arm: str, flag: str | None = None) -> UnitLedger:
     """Fold the classified cells of one arm into units, under one flag (None: the default flag)."""
     ledger = UnitLedger()
-    orphans: dict[tuple[str | None, str], bool] = {}
+    orphans: set[tuple[str | None, str]] = set()
     for position, item in enumerate(classified):
         cell = item.cell
         if cell.arm != arm:
@@ -99,7 +108,8 @@ def build_ledger(classified: Sequence[Classified], arm: str, flag: str | None = 
         elif item.cell_class is CellClass.COPY and item.unit is not None:
             _join(ledger, item, outcome, position)
         elif item.cell_class is CellClass.ORPHAN:
-            _join_orphan(ledger, orphans, item, (outcome, position))
+            if outcome:
+                _join_orphan(ledger, orphans, item, position)
         elif outcome:
             ledger.suspects += 1
             ledger.timeline.append((position, item.cell.replicate, None))
@@ -107,30 +117,26 @@ def build_ledger(classified: Sequence[Classified], arm: str, flag: str | None = 
 
 
 def _join(ledger: UnitLedger, item: Classified, outcome: bool | None, position: int) -> None:
+    """A copy makes its unit bad only where it is proven to be one; a bad copy without proof stands beside it.
+
+    So no order of the cells of a unit, and no merging without proof, lowers k.
+    """
     unit = ledger.units[item.unit or 0]
     unit.copies += 1
-    if not outcome:
-        return
-    if not item.proven and unit.bad:
+    if outcome and item.proven:
+        unit.copy_bad = True
+    elif outcome:
         ledger.suspects += 1
         ledger.timeline.append((position, item.cell.replicate, None))
-    else:
-        unit.copy_bad = True
 
 
-def _join_orphan(
-    ledger: UnitLedger, orphans: dict[tuple[str | None, str], bool], item: Classified, seen: tuple[bool | None, int]
-) -> None:
-    """One orphan unit per prompt and epoch, shared by later proven copies; a bad one counts once."""
-    outcome, position = seen
+def _join_orphan(ledger: UnitLedger, bad: set[tuple[str | None, str]], item: Classified, position: int) -> None:
+    """One orphan unit per prompt and epoch, shared by its proven copies; it is bad once, one without proof each time."""
     key = (item.cell.server_epoch, item.cell.prompt_key)
-    known_bad = orphans.get(key, False)
-    if not outcome:
-        orphans.setdefault(key, False)
-        return
-    if known_bad and item.proven:
-        return
-    orphans[key] = True
+    if item.proven:
+        if key in bad:
+            return
+        bad.add(key)
     ledger.bad_orphans += 1
     ledger.timeline.append((position, item.cell.replicate, None))
 
