@@ -198,6 +198,7 @@ async def test_a_refused_connection_was_never_accepted() -> None:
                 await engine.discover()
     assert outcome(answer) == ("refused", "ConnectionRefused")
     assert answer.http_status is None
+    assert answer.detail is not None and f"('127.0.0.1', {port})" in answer.detail
 
 
 @pytest.mark.parametrize(

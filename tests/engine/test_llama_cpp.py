@@ -238,9 +238,10 @@ async def test_the_probe_shows_a_live_counter_the_knob_and_agreeing_totals(llama
 
 async def test_a_probe_beside_other_traffic_says_that_the_totals_disagree(llama: LlamaServer) -> None:
     async with engine(llama) as opened, engine(llama) as other:
-        task = asyncio.create_task(ask(other, cell(new_prompt("stranger"))))
-        shown = await opened.probe("salt-3", None)
-        await task
+        probing = asyncio.create_task(opened.probe("salt-3", None))
+        while not probing.done():
+            await ask(other, cell("Who goes there, asked the guard at the gate.", max_tokens=1))
+        shown = await probing
     assert shown.counters_agree is False
     assert "/metrics moved by other amounts than the replies told: other traffic, or a lying counter" in shown.findings
 

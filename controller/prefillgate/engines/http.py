@@ -353,7 +353,7 @@ def _failure(error: Exception) -> tuple[Failure, bool]:
     if isinstance(error, httpx.ConnectError):
         if _cause(error, ssl.SSLError) is not None:
             return Failure("Tls", words), False
-        return Failure("ConnectionRefused", words), False
+        return Failure("ConnectionRefused", _connect_words(error, words)), False
     if isinstance(error, TimeoutError | httpx.TimeoutException):
         return Failure("Timeout", "no complete answer in time"), True
     if isinstance(error, httpx.NetworkError):
@@ -371,6 +371,16 @@ def _cause(error: BaseException | None, kind: type[BaseException]) -> BaseExcept
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error
+
+
+def _connect_words(error: BaseException, words: str) -> str:
+    """The operating system's words beside the library's, which only say that nothing worked."""
+    deepest = error
+    while (below := deepest.__cause__ or deepest.__context__) is not None:
+        deepest = below
+    if isinstance(deepest, OSError) and str(deepest) not in words:
+        return one_line(f"{words}: {deepest}", DETAIL_LIMIT)
+    return words
 
 
 def _engine_error(where: str, failure: Failure) -> EngineError:
