@@ -112,10 +112,14 @@ def _snapshot(
 
 
 def knob_not_honoured(classified: Sequence[Classified]) -> Distrust | None:
-    """A cell sent with the cache off says by its own counter that it came from the cache."""
+    """A cell sent with the cache off says by its own counter that it came from the cache.
+
+    Another choice of a request, or a cell in flight beside its like, is a copy for other reasons.
+    """
     for item in classified:
         forced = item.cell.cold_proof in (ColdProof.CACHE_OFF, ColdProof.SALT)
-        if forced and claims_reuse(item.cell):
+        reused = item.cell_class in (CellClass.COPY, CellClass.PARTIAL, CellClass.ORPHAN) and claims_reuse(item.cell)
+        if forced and reused:
             return Distrust(
                 Reason.KNOB_NOT_HONOURED,
                 f"{item.cell.arm} answered {item.cell.case_id} from its cache ({item.witness}) although the request "
@@ -234,9 +238,9 @@ def _halves(
 ) -> tuple[list[Cell], defaultdict[str, deque[Cell | None]]]:
     """The candidate's units, and per case the baseline's in time order.
 
-    None stands for a baseline cell that failed and is no unit: passed over, it would leave the baseline better than it
-    was, so the pair it falls to stays incomplete. Any other cell that is no unit is passed over on either arm: its class
-    was fixed without a look at its outcome, and a failed candidate cell that is passed over speaks for the candidate.
+    None stands for a baseline cell that failed and is no unit: passed over, it would leave the baseline better than
+    it was, so the pair it falls to stays incomplete. Any other cell that is no unit is passed over on either arm: its
+    class was fixed without a look at its outcome. A failed candidate cell passed over speaks for the candidate.
     """
     candidates: list[Cell] = []
     mates: defaultdict[str, deque[Cell | None]] = defaultdict(deque)

@@ -70,7 +70,7 @@ def _quartiles_near(points: _Points, lengths: Sequence[int], quartile: int) -> d
     Both ends of the window rise with the length, so each rate enters and leaves it once.
     """
     found: dict[int, float] = {}
-    points, window = sorted(points), []
+    points, window = sorted(points), list[float]()
     entered = left = 0
     for length in lengths:
         reach = NEIGHBOUR_SHARE * length

@@ -131,7 +131,7 @@ def _join(ledger: UnitLedger, item: Classified, outcome: bool | None, position: 
 
 
 def _join_orphan(ledger: UnitLedger, bad: set[tuple[str | None, str]], item: Classified, position: int) -> None:
-    """One orphan unit per prompt and epoch, shared by its proven copies; it is bad once, one without proof each time."""
+    """One orphan unit per prompt and epoch, shared by its proven copies; one without proof counts each time."""
     key = (item.cell.server_epoch, item.cell.prompt_key)
     if item.proven:
         if key in bad:
