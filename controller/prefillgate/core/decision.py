@@ -177,9 +177,9 @@ def _replicate_allowed(s: Snapshot) -> bool:
 
 def not_confirmed(s: Snapshot) -> Ruling | None:
     """10. More than K bad and no new replicate allowed, or the attempts used up: a person decides."""
+    answered = s.replicates_not_confirmed > 0
     used_up = s.replicates_not_confirmed >= s.max_replicates
-    answered = s.more_bad_than_allowed and s.replicates_not_confirmed > 0
-    if used_up or answered:
+    if (used_up and (answered or s.alarm)) or (answered and s.more_bad_than_allowed):
         return Ruling(Outcome.HOLD, Reason.REGRESSION_NOT_CONFIRMED)
     return None
 
