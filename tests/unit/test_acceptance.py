@@ -98,6 +98,7 @@ def test_one_look_needs_the_printed_units(margin: float, expected: list[int]) ->
         (0.30, 0.05, None, (9, 17, 29)),
         (0.50, 0.5, None, (2, 4, 6)),
         (0.90, 0.5, None, (1, 2, 3)),
+        (0.90, 0.5, 1, (1,)),
         (0.5, 0.25, None, (3, 5, 9)),
         (0.02, 0.05, None, (170, 273, 404)),
         (0.02, 0.05, 400, (173, 269, 398)),
@@ -183,6 +184,7 @@ def test_a_table_knows_its_last_entry_and_its_bad_units() -> None:
 def test_the_smallest_sample_meets_alpha_exactly_at_powers() -> None:
     assert acceptance.smallest_units(0.5, 0.25) == 2
     assert acceptance.smallest_units(0.5, 0.2499) == 3
+    assert acceptance.smallest_units(0.01, (1 - 0.01) ** 69) == 69  # where the logarithms' ratio rounds above 69
     assert acceptance.smallest_units(0.5, 0.5) == 1
     assert acceptance.smallest_units(0.9, 0.5) == 1
     assert acceptance.smallest_units(0.0003, 0.05) == 9985

@@ -107,7 +107,8 @@ def test_shares_and_rates_of_the_baseline_are_kept_for_the_comparison() -> None:
         AaPair("b", False, False, 12.0, None, "x", "y"),
         AaPair("a", False, False, None, 13.0, None, "y"),
         AaPair("c", False, False, None, None, "x", None),
+        AaPair("d", False, False, None, None, "z", "z"),
     ]
     check = check_instrument(pairs, STANDARD)
-    assert check.identical_share == 0.5
-    assert check.baseline == BaselinePass(0.5, {"a": (10.0, 11.0, 13.0), "b": (12.0,), "c": ()})
+    assert check.identical_share == 2 / 3
+    assert check.baseline == BaselinePass(2 / 3, {"a": (10.0, 11.0, 13.0), "b": (12.0,), "c": (), "d": ()})

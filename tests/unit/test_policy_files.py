@@ -280,8 +280,8 @@ def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
         'policy.yaml:4: metadata.name: "Mine" (allowed: text of 1 to 253 characters)',
         "policy.yaml:6: spec.marginPercent: 200 (allowed: a whole number of 1 to 99)",
         "policy.yaml:7: spec.x: unknown field (allowed: marginPercent, marginBasisPoints, alphaBasisPoints, "
-        "acceptance, budgetPrefills, healthyRateBasisPoints, baselinePassPrefills, refusals, deadlineSeconds, aaCheck, alarm, "
-        "replicate, throughput, checks, flags)",
+        "acceptance, budgetPrefills, healthyRateBasisPoints, baselinePassPrefills, refusals, deadlineSeconds, aaCheck, "
+        "alarm, replicate, throughput, checks, flags)",
     ]
 
 

@@ -124,8 +124,8 @@ def test_a_wrong_policy_is_named_by_its_place_in_the_run_file(
         ),
         (
             {"baseline": {"url": "127.0.0.1:8081"}},
-            'spec.baseline: url "127.0.0.1:8081" is no base URL (allowed: http://HOST:PORT or https://HOST[:PORT], with '
-            "a path if need be)",
+            'spec.baseline: url "127.0.0.1:8081" is no base URL (allowed: http://HOST:PORT or https://HOST[:PORT], '
+            "with a path if need be)",
         ),
     ],
 )
