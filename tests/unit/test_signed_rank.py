@@ -94,7 +94,7 @@ def test_impossible_differences_are_named(call: object) -> None:
         call([1.0, None])  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.51, -0.1])
+@pytest.mark.parametrize("alpha", [0.0, 0.501, -0.1])
 def test_an_impossible_alpha_is_named(alpha: float) -> None:
     with pytest.raises(ValueError, match=rf"^alpha must be above 0 and at most 0.5, got {alpha}$"):
         signed_rank_interval([1.0, 2.0], alpha)

@@ -368,7 +368,7 @@ def test_planning_knows_its_limits() -> None:
     assert throughput_plan.pairs_needed(1.0, 0.0, 0.05) is None
     assert throughput_plan.pairs_needed(1.001, 0.0, 0.03) == 15425
     assert throughput_plan.pairs_needed(1.0, -0.05, 0.05, 0.01, 0.8) == 22
-    assert throughput_plan.pair_spread(0.08) == pytest.approx(0.11295544, abs=1e-8)
+    assert throughput_plan.pair_spread(0.08) == pytest.approx(math.sqrt(2 * math.log(1.0064)), rel=1e-12)
     assert throughput_plan.cell_cv(throughput_plan.pair_spread(0.08)) == pytest.approx(0.08)
 
 

@@ -198,8 +198,6 @@ def boschloo_one_sided(candidate_bad: int, candidate_units: int, baseline_bad: i
     if units > BOSCHLOO_MAX_UNITS:
         return observed
     region = _boschloo_region(observed, candidate_units, baseline_units)
-    if region[0] == 0:
-        return 1.0  # every table is at least as extreme
 
     def tail(angle: float) -> float:
         rate = math.sin(angle) ** 2
