@@ -1,0 +1,124 @@
+"""`prefillgate cells`: the cell log of a store, cached beside prompt tokens for every cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from prefillgate.cli.outcome import exit_code
+from prefillgate.cli.stores import reading
+
+if TYPE_CHECKING:
+    from prefillgate.core.verdict import ArmCounts, CellView, Verdict
+
+HEADER = (
+    *("cell", "started (UTC)", "arm", "stage", "case", "prompt", "cached", "processed"),
+    *("class", "unit", "status", "bad", "witness"),
+)
+NUMBERS = frozenset({"cell", "prompt", "cached", "processed", "unit"})
+SHOWN_CHARACTERS = 60
+
+
+@click.command(name="cells")
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one a cell, as `audit` reads them.")
+@click.option(
+    "--exit-decision", is_flag=True, help="Exit 0 promote, 10 hold, 20 rollback allowed, 1 could not measure."
+)
+def command(store: Path, as_json: bool, exit_decision: bool) -> int:
+    """Print every cell of STORE in time order: its cached beside its prompt tokens, its class, its unit, and why.
+
+    A unit is one fresh prefill with every cell that reused it, numbered per arm; copies show the number of the unit
+    they rode on. Unknown is `-`, never 0.
+
+    With --json each line is one object: arm, case_id, replicate, server_epoch, started_at, prompt_sha256,
+    prompt_tokens, cached_tokens, processed_tokens, output_tokens, prefill_ms, decode_ms, finish_reason, cold_proof,
+    request_id, choice_index, status, bad; then what only a measured run knows: ended_at, counter_processed_tokens,
+    counter_alive, shares_blocks, output_sha256, flag_outcomes, scored, http_status, cell_id, purpose, pair, reason;
+    then class, unit and witness, which `audit` computes anew. null is unknown. A cell that no check has read yet has
+    bad null and scored false.
+
+    Exit code 0 when printed, 2 bad input, 1 a damaged store; --exit-decision gives the codes of `decide`.
+    """
+    from prefillgate.api.cell_log import line_of, write_line
+    from prefillgate.core.judge import judge
+
+    with reading(store) as (_, gate):
+        verdict = judge(gate)
+        views = in_time_order(verdict.cells)
+        if as_json:
+            for view in views:
+                click.echo(write_line(line_of(view, gate.measured[view.cell_id])))
+        else:
+            _print_table(views, verdict)
+    return exit_code(verdict) if exit_decision else 0
+
+
+def in_time_order(views: Sequence[CellView]) -> list[CellView]:
+    """Views in the order their cells started, as the core orders them."""
+    from prefillgate.core import freshness
+
+    by_cell = {id(view.cell): view for view in views}
+    return [by_cell[id(cell)] for cell in freshness.in_time_order([view.cell for view in views])]
+
+
+def _print_table(views: Sequence[CellView], verdict: Verdict) -> None:
+    rows = [HEADER, *(_row(view) for view in views)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    for row in rows:
+        told = [
+            text.rjust(width) if name in NUMBERS else text.ljust(width)
+            for name, text, width in zip(HEADER, row, widths, strict=True)
+        ]
+        click.echo("  ".join(told).rstrip())
+    click.echo()
+    click.echo(_restated("baseline", verdict.baseline))
+    click.echo(_restated("candidate", verdict.candidate))
+
+
+def _row(view: CellView) -> tuple[str, ...]:
+    from prefillgate.report.clean import one_line
+    from prefillgate.report.units import stage
+
+    cell = view.cell
+    why = view.witness or ": ".join(part for part in (view.reason, view.detail) if part)
+    return (
+        str(view.cell_id),
+        _clock(cell.started_at),
+        cell.arm,
+        stage(view),
+        one_line(cell.case_id, SHOWN_CHARACTERS),
+        *(_number(value) for value in (cell.prompt_tokens, cell.cached_tokens, cell.processed_tokens)),
+        "-" if view.cell_class is None else view.cell_class.value,
+        _number(view.unit),
+        cell.status.value,
+        "-" if view.bad is None else "bad" if view.bad else "clean",
+        one_line(why, 2 * SHOWN_CHARACTERS) or "-",
+    )
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _clock(moment: float | None) -> str:
+    from prefillgate.api.cell_log import iso_time
+
+    told = iso_time(moment)
+    return "-" if told is None else str(told).replace("T", " ")[:23]
+
+
+def _restated(name: str, arm: ArmCounts) -> str:
+    parts = [
+        f"{arm.requests} requests",
+        f"{arm.prefills} prefills",
+        f"{arm.copies} copies",
+        f"{arm.partial} partial",
+        f"{arm.unknown} unknown",
+        f"{arm.orphans} orphans",
+        f"{arm.invalid} invalid",
+    ]
+    return f"{name}: {', '.join(parts)}; bad: {arm.bad_requests} requests, {arm.bad_prefills} prefills"
