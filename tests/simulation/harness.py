@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, pstdev
 
 from prefillgate.core.acceptance import STANDARD
 from prefillgate.core.cells import CANDIDATE, Cell, ColdProof, Status
@@ -82,3 +85,94 @@ def simulate_run(seed: int, baseline_rate: float, candidate_rate: float, policy:
             gate.apply(ReplicateStarted(step.number, 0.0, step.seed))
         elif isinstance(step, Separate):
             gate.apply(SeparationKept(step.number, 0.0, "gap"))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table in STATISTICS.md section 6, as printed. Rates are bad rates per fresh prefill.
+
+    `digits` is half a unit of the last printed digit of the mean; the shares are printed to `share_digits`.
+    """
+
+    baseline: float
+    candidate: float
+    rollback: float
+    promote: float
+    hold: float
+    mean: float
+    p95: int
+    digits: float = 0.5
+    share_digits: float = 0.0005
+
+    @property
+    def name(self) -> str:
+        """How the table names the row."""
+        return f"{self.baseline:g} / {self.candidate:g}"
+
+
+ROWS = (
+    Row(0, 0, 0, 1, 0, 32, 32),
+    Row(0.02, 0.02, 0.0001, 0.851, 0.149, 47, 75),
+    Row(0.05, 0.05, 0.0005, 0.365, 0.635, 58, 105),
+    Row(0.20, 0.20, 0.0175, 0.001, 0.982, 34, 66),
+    Row(0, 0.10, 0.070, 0.050, 0.880, 68, 107),
+    Row(0, 0.30, 0.923, 0, 0.077, 43, 68),
+    Row(0.02, 0.20, 0.407, 0.0007, 0.592, 60, 85),
+    Row(0.05, 0.50, 0.905, 0, 0.095, 30, 62),
+    Row(0, 0.90, 1, 0, 0, 13.3, 16, 0.05),
+)
+PRINTED_RUNS = 20_000  # the fewest the printed table was simulated with
+STANDARD_ERRORS = 4
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the runs of one row came to."""
+
+    runs: int
+    rollback: float
+    promote: float
+    hold: float
+    mean: float
+    spread: float
+    prefills: tuple[int, ...]  # rising
+
+    def quantile(self, share: float) -> int:
+        """The smallest number of prefills that at least this share of the runs needed no more than."""
+        return self.prefills[min(len(self.prefills), max(1, math.ceil(share * len(self.prefills)))) - 1]
+
+
+def summarize(runs: Sequence[Run]) -> Found:
+    """Shares of the three decisions and the prefills spent."""
+    shares = {end: fmean(run.outcome is end for run in runs) for end in Outcome}
+    prefills = [run.prefills for run in runs]
+    return Found(
+        len(runs),
+        shares[Outcome.ROLLBACK],
+        shares[Outcome.PROMOTE],
+        shares[Outcome.HOLD],
+        fmean(prefills),
+        pstdev(prefills),
+        tuple(sorted(prefills)),
+    )
+
+
+def differences(row: Row, found: Found) -> list[str]:
+    """Where the runs lie outside of four standard errors of the printed row, its rounding and its own error added."""
+    both = 1 / found.runs + 1 / PRINTED_RUNS
+    wrong = []
+    for name in ("rollback", "promote", "hold"):
+        printed, seen = getattr(row, name), getattr(found, name)
+        # A share printed as 0 or 1 is known to its rounding alone.
+        likely = min(max(printed, row.share_digits), 1 - row.share_digits)
+        band = STANDARD_ERRORS * math.sqrt(likely * (1 - likely) * both) + row.share_digits
+        if abs(seen - printed) > band:
+            wrong.append(f"{name} {seen:.4f}, printed {printed:g} +- {band:.4f}")
+    band = STANDARD_ERRORS * found.spread * math.sqrt(both) + row.digits
+    if abs(found.mean - row.mean) > band:
+        wrong.append(f"mean prefills {found.mean:.2f}, printed {row.mean:g} +- {band:.2f}")
+    level = STANDARD_ERRORS * math.sqrt(0.95 * 0.05 * both)
+    low, high = found.quantile(0.95 - level), found.quantile(0.95 + level)
+    if not low <= row.p95 <= high:
+        wrong.append(f"p95 between {low} and {high}, printed {row.p95}")
+    return wrong

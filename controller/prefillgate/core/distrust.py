@@ -13,7 +13,7 @@ from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, ColdProof, Status
 from prefillgate.core.decision import Distrust, Reason
 from prefillgate.core.exact import fisher_one_sided, rate_lower_bound
 from prefillgate.core.gate import BUSY, REFUSALS, REFUSED_BODY, Gate, cells_of
-from prefillgate.core.journal import CellMeasured, Purpose
+from prefillgate.core.journal import Purpose
 from prefillgate.core.pairs import instrument_of, measured_cv
 from prefillgate.core.throughput_plan import margin_problem
 from prefillgate.core.verdict import CellClass
@@ -107,7 +107,7 @@ def contaminated(gate: Gate) -> Distrust | None:
 def case_unusable(gate: Gate) -> Distrust | None:
     """Both arms answer one case with the same server fault, or both refuse its body."""
     faults: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for event in gate.measured.values():
+    for event in gate.flawed:
         status = event.cell.status
         broken = status is Status.FAILED and (event.http_status in SERVER_FAULTS or event.reason == "NotJson")
         refused = status is Status.INVALID and event.http_status in REFUSED_BODY
@@ -122,14 +122,14 @@ def case_unusable(gate: Gate) -> Distrust | None:
 
 def body_refused(gate: Gate) -> Distrust | None:
     """400, 413 or 422 from one arm on a body that the other completes."""
-    refused: dict[tuple[str, str], CellMeasured] = {}
-    completed: dict[tuple[str, str], CellMeasured] = {}
-    for event in gate.measured.values():
-        key = (event.cell.arm, event.cell.case_id)
-        if event.cell.status is Status.INVALID and event.http_status in REFUSED_BODY:
-            refused[key] = event
-        elif event.cell.status is Status.OK:
-            completed[key] = event
+    refused = {
+        (event.cell.arm, event.cell.case_id): event
+        for event in gate.flawed
+        if event.cell.status is Status.INVALID and event.http_status in REFUSED_BODY
+    }
+    if not refused:
+        return None
+    completed = {(e.cell.arm, e.cell.case_id): e for e in gate.measured.values() if e.cell.status is Status.OK}
     for (arm, case), event in refused.items():
         other = BASELINE if arm == CANDIDATE else CANDIDATE
         answer = completed.get((other, case))
@@ -163,6 +163,8 @@ def too_many_invalid(gate: Gate) -> Distrust | None:
 
 def errors_lopsided(gate: Gate) -> Distrust | None:
     """Invalid cells fall on one arm (Fisher, one-sided, p < 0.01 in either direction)."""
+    if not gate.flawed:
+        return None
     invalid: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for event in gate.measured.values():

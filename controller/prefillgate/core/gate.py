@@ -54,6 +54,7 @@ class Gate:
     planned: Planned | None = None
     epochs: dict[str, list[EpochSeen]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
     measured: dict[int, CellMeasured] = field(default_factory=dict)
+    flawed: list[CellMeasured] = field(default_factory=list)  # failed and invalid cells, in the order measured
     outcomes: dict[int, tuple[CheckOutcome, ...]] = field(default_factory=dict)
     scored: list[CellMeasured] = field(default_factory=list)  # with `bad` filled in, in scoring order
     places: Places = field(default_factory=Places)
@@ -70,6 +71,7 @@ class Gate:
     latched_rollback: bool = False
     _classifier: Classifier = field(default_factory=Classifier)
     _cusum_from: int = -1
+    _unchecked: dict[int, CellMeasured] = field(default_factory=dict)
     _refusals: int = 0
     _invalid_run: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     _sessions: dict[int, int] = field(default_factory=dict)
@@ -133,9 +135,13 @@ class Gate:
         self._sessions[event.cell_id] = self.session
         self.places.measured(event, self.session)
         self._count_invalid(event)
+        if event.cell.status is Status.OK:
+            self._unchecked[event.cell_id] = event
+            return
+        self.flawed.append(event)
         if event.cell.status is Status.FAILED:
             self._score(replace(event, cell=replace(event.cell, bad=True)))
-        elif event.cell.status is Status.INVALID and event.cell.replicate:
+        elif event.cell.replicate:
             busy = event.http_status in BUSY
             self._replicate_of(event).invalidate(event.pair or 0, event.cell.arm, busy)
 
@@ -156,6 +162,7 @@ class Gate:
         if event.cell_id in self.outcomes:
             raise JournalError(f"cell {event.cell_id} was checked twice")
         self.outcomes[event.cell_id] = event.outcomes
+        del self._unchecked[event.cell_id]
         if measured.purpose is Purpose.BASELINE_PASS:
             self._pass_cut |= any(o.check == CONDITIONAL and o.bad for o in event.outcomes)
         self._score(replace(measured, cell=self._with_outcomes(measured.cell, event.outcomes)))
@@ -286,11 +293,7 @@ class Gate:
 
     def unchecked(self) -> list[CellMeasured]:
         """Answers that no check has read yet (the process ended between the two events)."""
-        return [
-            event
-            for cell_id, event in self.measured.items()
-            if event.cell.status is Status.OK and cell_id not in self.outcomes
-        ]
+        return list(self._unchecked.values())
 
     def invalid_runs(self) -> list[tuple[str, str, int]]:
         """(arm, case, invalid cells in a row) where there are any."""

@@ -107,12 +107,14 @@ def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, **place: int | None
 
 def _compare_refusal(gate: Gate) -> RunCell | None:
     """The candidate refused a body that the baseline did not answer yet: ask it, to tell whose fault it is."""
+    if not gate.flawed:
+        return None
     asked = {
         e.cell.case_id
         for e in gate.measured.values()
         if e.cell.arm == BASELINE and (e.cell.status is not Status.INVALID or e.http_status in REFUSED_BODY)
     }
-    for event in gate.measured.values():
+    for event in gate.flawed:
         refused = event.cell.status is Status.INVALID and event.http_status in REFUSED_BODY
         if refused and event.cell.arm == CANDIDATE and event.cell.case_id not in asked:
             attempt = gate.places.attempt(Purpose.COMPARE, BASELINE)
@@ -163,7 +165,8 @@ def _screen(gate: Gate) -> RunCell:
         if arm in pair.done:
             arm = BASELINE if arm == CANDIDATE else CANDIDATE
         return _screen_cell(gate, arm, pair.case_id, Purpose.PAIR, pair.number)
-    extra = next_extra_pair(gate) if acceptance_reached(gate) else None
+    wanted = gate.plan.policy.throughput.required and acceptance_reached(gate)
+    extra = next_extra_pair(gate) if wanted else None
     case = extra or places.next_case
     if extra is not None or pair_wanted(gate, case):
         number = places.pairs_begun
