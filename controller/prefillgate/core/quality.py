@@ -45,15 +45,15 @@ TEMPLATE_TOKENS = (
     "[gMASK]",
 )
 
-#: Scripts written without spaces, where each character counts as a word: first and last code point.
+#: Scripts written without spaces, where each character counts as a word: first and last character.
 _UNSPACED = (
-    (0x0E01, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F),  # Burmese
-    (0x1780, 0x180F),  # Khmer
-    (0x3041, 0x3104),  # kana
-    (0x3400, 0x9FFF),  # ideographs
-    (0xF900, 0xFAFF),  # compatibility ideographs
-    (0x20000, 0x10FFFF),  # ideographs of the supplementary planes
+    ("\u0e01", "\u0eff"),  # Thai, Lao
+    ("\u1000", "\u109f"),  # Burmese
+    ("\u1780", "\u180f"),  # Khmer
+    ("\u3041", "\u3104"),  # kana
+    ("\u3400", "\u9fff"),  # ideographs
+    ("\uf900", "\ufaff"),  # compatibility ideographs
+    ("\U00020000", "\U0010ffff"),  # ideographs of the supplementary planes
 )
 
 
@@ -112,8 +112,7 @@ def _words_of_run(run: str) -> int:
 
 
 def _is_unspaced(character: str) -> bool:
-    code = ord(character)
-    return any(low <= code <= high for low, high in _UNSPACED) and character.isalnum()
+    return any(first <= character <= last for first, last in _UNSPACED) and character.isalnum()
 
 
 def too_few_words(output: Output, minimum: int) -> Finding | None:
