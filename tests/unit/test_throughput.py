@@ -41,7 +41,7 @@ def judge(pairs: list[PairMeasurement], policy: ThroughputPolicy = POLICY, **kwa
 def test_the_rate_leaves_the_first_token_out() -> None:
     assert throughput.cell_rate(41, 2000.0) == 20.0
     assert throughput.cell_ms_per_token(41, 2000.0) == 50.0
-    assert throughput.cell_ms_per_token(2, 5.0) == 5.0
+    assert throughput.cell_ms_per_token(2, 0.5) == 0.5
     for tokens, ms in ((None, 10.0), (10, None), (1, 10.0), (10, 0.0), (10, -1.0), (10, math.inf), (10, math.nan)):
         assert throughput.cell_rate(tokens, ms) is None
         assert throughput.cell_ms_per_token(tokens, ms) is None
