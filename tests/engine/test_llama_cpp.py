@@ -108,8 +108,9 @@ async def test_the_exact_repeat_is_a_copy_and_its_counters_add_up(llama: LlamaSe
         second = await ask(opened, cell(prompt, None))
         delta = moved(before, await totals(opened))
     length, cached, processed = told(second)
-    assert (first.cached_tokens, first.prompt_tokens) == (0, length)
     assert length is not None and cached is not None and processed is not None
+    assert first.prompt_tokens == length
+    assert first.cached_tokens is not None and first.cached_tokens <= 0.05 * length
     assert cached >= 0.9 * length
     assert cached + processed == length
     assert delta[:2] == (processed, cached)
@@ -166,15 +167,17 @@ async def test_a_nonce_on_the_first_line_makes_a_known_prompt_new(llama: LlamaSe
     assert renewed.cached_tokens is not None and renewed.cached_tokens <= 0.05 * renewed.prompt_tokens
 
 
-async def test_a_prompt_that_shares_only_a_prefix_shows_no_cached_tokens_on_a_sliding_window_model(
+async def test_a_prompt_that_shares_only_a_prefix_shows_next_to_no_cached_tokens_on_a_sliding_window_model(
     llama: LlamaServer,
 ) -> None:
     prompt = new_prompt("prefix")
     async with engine(llama) as opened:
         await ask(opened, cell(prompt, None))
         answer = await ask(opened, cell(prompt[: len(prompt) // 2] + BAKER, None))
-    assert answer.cached_tokens == 0
-    assert answer.processed_tokens == answer.prompt_tokens
+    length, cached, processed = told(answer)
+    assert length is not None and cached is not None and processed is not None
+    assert cached <= 0.05 * length
+    assert cached + processed == length
 
 
 async def test_the_reply_in_one_piece_tells_the_same_numbers_as_the_stream(llama: LlamaServer) -> None:
@@ -364,10 +367,10 @@ async def test_four_choices_are_one_prefill_posing_as_four(request: pytest.Fixtu
 
 async def test_an_erased_slot_is_not_cold_when_the_host_cache_is_on(request: pytest.FixtureRequest) -> None:
     server = real_llama(request, hosted(request))
-    prompt = new_prompt("erased", HARBOUR * 2)
+    prompt = new_prompt("erased")
     async with engine(server) as opened, httpx.AsyncClient(trust_env=False) as client:
         await ask(opened, cell(prompt, None))
-        await ask(opened, cell(new_prompt("in between", BAKER * 2), None))
+        await ask(opened, cell(new_prompt("in between", BAKER), None))
         erased = await client.post(server.url + "/slots/0?action=erase")
         answer = await ask(opened, cell(prompt, None))
     assert erased.json()["n_erased"] > 0

@@ -17,21 +17,34 @@ from tests.support.programs import record_real_program
 SMALL = ("-t", "1", "-c", "2048", "-np", "1")
 """One thread, one slot, room for the prompts of tests. Everything a test adds stands after these."""
 
+AT_ONCE = 3
+"""How many servers live at once; each holds half a gigabyte."""
+
 
 class LlamaPool:
-    """Real servers by their arguments, started when first asked for and stopped at the end of the run."""
+    """Real servers by their arguments, started when first asked for and stopped at the end of the run.
+
+    Only the `AT_ONCE` asked for last are kept running, so a test may hold that many and no more.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._servers: dict[tuple[str, ...], LlamaServer] = {}
+        self._count = 0
 
     def get(self, arguments: Sequence[str]) -> LlamaServer:
-        """The running server with these arguments. One that a test ended is started again, on its port."""
+        """The running server with these arguments. One that was ended is started again, on its port."""
         key = tuple(arguments)
-        if key not in self._servers:
-            self._servers[key] = LlamaServer(key, log_path=self._folder / f"server-{len(self._servers)}.log")
-        server = self._servers[key]
+        server = self._servers.pop(key, None) or LlamaServer(key, log_path=self._folder / f"server-{self._made()}.log")
+        self._servers[key] = server  # the one asked for last stands last
+        running = [other for other in self._servers.values() if other.running and other is not server]
+        for idle in running[: max(0, len(running) - AT_ONCE + 1)]:
+            idle.stop()
         return server if server.running else server.start()
+
+    def _made(self) -> int:
+        self._count += 1
+        return self._count
 
     def close(self) -> None:
         """Stop every server."""
