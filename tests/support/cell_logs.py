@@ -90,10 +90,11 @@ def story_replicate(gap_seconds: float = 600.0, number: int = 1) -> list[Cell]:
     ]
 
 
-def pairs(outcomes: str, number: int = 1, start: float = START, **more: Any) -> list[Cell]:
+def pairs(outcomes: str, number: int = 1, start: float = START, prompts: int = 4, **more: Any) -> list[Cell]:
     """Replicate pairs from two letters each, candidate then baseline: b bad, g good, u unknown, - not there.
 
-    "bg bg" are two pairs, each with the candidate bad and the baseline good; cells start a minute apart.
+    "bg bg" are two pairs, each with the candidate bad and the baseline good, of the cases c0, c1, ... in turn; cells
+    start a minute apart.
     """
     values = {"b": True, "g": False, "u": None}
     cells = []
@@ -101,7 +102,7 @@ def pairs(outcomes: str, number: int = 1, start: float = START, **more: Any) -> 
         for arm, letter in zip((CANDIDATE, BASELINE), letters, strict=True):
             if letter != "-":
                 told = {"arm": arm, "bad": values[letter], "replicate": number, "started_at": start + 60.0 * len(cells)}
-                cells.append(fresh(f"c{pair % 4}", **(told | more)))
+                cells.append(fresh(f"c{pair % prompts}", **(told | more)))
     return cells
 
 

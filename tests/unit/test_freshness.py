@@ -350,6 +350,12 @@ def test_only_cells_within_a_quarter_of_the_prompts_length_are_compared(length: 
     assert last(cold, timed(0.5, length=length)).cell_class.value == expected
 
 
+@pytest.mark.parametrize(("length", "expected"), [(1000, "contradicted"), (1001, "fresh")])
+def test_a_shorter_cell_at_exactly_a_quarter_is_compared(length: int, expected: str) -> None:
+    cold = timed(2.0, length=750, cold_proof=CACHE_OFF)
+    assert last(cold, timed(0.5, length=length)).cell_class.value == expected
+
+
 def test_the_window_slides_over_the_lengths_exactly() -> None:
     lengths = [100, 110, 125, 150, 188, 235, 290, 300]
     cold = [timed(1.0 + place, length, cold_proof=CACHE_OFF) for place, length in enumerate(lengths)]
@@ -474,3 +480,49 @@ def test_adding_several_before_looking_gives_the_same() -> None:
         several.add(each)
     assert several.classified() == classify(cells)
     assert several.classified() == several.classified()
+
+
+@pytest.mark.parametrize(
+    ("before", "added"),
+    [
+        ([], fresh()),
+        ([fresh(started_at=2.0)], fresh(started_at=2.0)),
+        ([fresh(started_at=2.0)], fresh(started_at=2.5)),
+        ([fresh(started_at=2.0)], fresh()),
+        ([fresh(counter_alive=True)], fresh(counter_alive=True)),
+        ([fresh()], cell(cached=None)),
+    ],
+)
+def test_a_cell_that_changes_no_earlier_class_is_added_without_a_second_look(before: list[Cell], added: Cell) -> None:
+    """A run asks after every cell: a log of that kind costs the time of one pass, not of one for every cell."""
+    step = Classifier()
+    for each in before:
+        step.add(each)
+    seen = step.classified()
+    step.add(added)
+    assert step.classified() is seen
+    assert seen == classify([*before, added])
+
+
+@pytest.mark.parametrize(
+    ("before", "added"),
+    [
+        ([fresh(started_at=2.0)], fresh(started_at=1.9)),
+        ([fresh(started_at=2.0), fresh()], fresh(started_at=1.0)),
+        ([cell()], copy("q")),
+        ([cell()], cell("q", cached=1)),
+        ([cell()], cell("q", counter_alive=True)),
+        ([timed(1.0), timed(1.1)], timed(9.0)),
+        ([fresh(request_id="r", choice_index=1)], fresh(request_id="r", choice_index=0)),
+    ],
+)
+def test_a_cell_that_may_change_earlier_classes_makes_them_anew(before: list[Cell], added: Cell) -> None:
+    step = Classifier()
+    for each in before:
+        step.add(each)
+    seen = step.classified()
+    step.add(added)
+    assert step.classified() is not seen
+    assert step.classified() == classify([*before, added])
+    again = step.classified()
+    assert step.classified() is again

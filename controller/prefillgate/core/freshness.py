@@ -112,7 +112,7 @@ def in_time_order(cells: Iterable[Cell]) -> list[Cell]:
     def place(item: tuple[float, int, Cell]) -> tuple[float, int, int, int]:
         started, position, cell = item
         if cell.request_id is None:
-            return started, position, 0, position
+            return started, position, 0, position  # equivalent mutant: nothing else shares its position
         first = first_of[_request(cell, cell.request_id)]
         return (*first, cell.choice_index or 0, position)
 
