@@ -65,6 +65,7 @@ def test_half_of_the_units_go_to_the_prompts_that_failed_and_half_to_the_next_in
     assert len(made.prompts) == len(made.candidate_first) == 30
     assert sum(prompt.startswith("f") for prompt in made.prompts) == 15
     assert (made.number, made.flags) == (1, 1)
+    assert ReplicatePlan(1, (), ()).flags == 1
 
 
 def test_where_every_prompt_failed_or_none_is_known_to_have_the_other_list_stands_in() -> None:
@@ -378,6 +379,15 @@ def test_the_view_names_pairs_and_the_prompts_that_carry_e() -> None:
     assert [p.factor for p in view.pairs] == [pytest.approx(f) for f in (CB, GOOD, CB, CB)]
     assert view.pairs[-1].e_value == view.e_value == pytest.approx(CB**3 * GOOD)
     assert (view.separation, view.separation_detail) == ("restart", "e1 before, e2 after")
+
+
+@pytest.mark.parametrize(("planned", "carries"), [((0.02, 0.10), True), ((0.20, 0.20), False)])
+def test_a_prompt_carries_e_if_its_pair_raised_it_however_little(planned: tuple[float, float], carries: bool) -> None:
+    policy = replace(POLICY, planned_baseline_rate=planned[0], planned_candidate_rate=planned[1])
+    made = replicate(policy=policy)
+    feed(made, "x", ".")
+    assert made.view().pairs[0].factor == pytest.approx(1.7376 if carries else 1, abs=1e-4)
+    assert made.view().carrying_prompts == (("p0",) if carries else ())
 
 
 def test_the_leading_flag_is_the_one_whose_e_rose_highest_not_the_last_one() -> None:

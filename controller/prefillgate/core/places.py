@@ -75,7 +75,7 @@ class Places:
 
     def candidate_first(self, pair: int) -> bool:
         """The fair coin that orders a pair."""
-        return random.Random(f"{self.seed}/coin {pair}").random() < 0.5
+        return random.Random(f"{self.seed}/coin {pair}").random() < 0.5  # equivalent mutant: never one half
 
     def measured(self, event: CellMeasured, session: int) -> None:
         """Take note of a cell that ended. An invalid one leaves its place as it was."""

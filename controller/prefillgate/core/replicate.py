@@ -76,7 +76,9 @@ def plan_replicate(
     for pair in range(policy.max_pairs):
         source = failing if pair % 2 == 0 else others
         prompts.append(source[(pair // 2) % len(source)])
-    coins = tuple(generator.random() < 0.5 for _ in range(policy.max_pairs))
+    coins = tuple(
+        generator.random() < 0.5 for _ in range(policy.max_pairs)
+    )  # equivalent mutant: never one half to the last bit
     return ReplicatePlan(number, tuple(prompts), coins, flags)
 
 
@@ -145,7 +147,7 @@ class Replicate:
 
     def _first_bad(self) -> int | None:
         """The first bad candidate unit among the leading ones. From it on the replicate runs in pairs."""
-        for pair in range(min(len(self.plan.prompts), self.policy.clean_units)):
+        for pair in range(self.policy.clean_units):
             outcomes = self.candidate.get(pair)
             if outcomes is None:
                 return None
