@@ -66,6 +66,8 @@ def test_a_long_block_is_shown_short() -> None:
     assert found == Finding(f"content repeats '{block[:39]}…' 4 times in a row")
     exactly = "abcdefghi klmnopqrs uvwxyzabc efghijklmno"
     assert len(exactly) == 41
+    found = repetition_loop(Output(" ".join([exactly] * 4)), RULE)
+    assert found == Finding(f"content repeats '{exactly[:39]}…' 4 times in a row")
     found = repetition_loop(Output(" ".join([exactly[:40]] * 4)), RULE)
     assert found == Finding(f"content repeats '{exactly[:40]}' 4 times in a row")
 
@@ -118,6 +120,12 @@ def test_a_loop_that_lasts_to_the_end_is_found_whatever_its_period(period: int) 
     assert loops(" ".join(["start", *block * 4]))
     assert not loops(" ".join(["start", *block * 3, *block[:-1]]))
     assert loops(" ".join([*block * 4, *block[:7]]))
+
+
+def test_a_block_that_begins_and_ends_with_the_same_word_is_found_at_the_end() -> None:
+    block = ["x", *WORDS[:70], "x", "x"]
+    unlike_spaces = [glue.join(block) for glue in (" ", "  ", "\n", "\t")]
+    assert loops(" ".join(unlike_spaces))
 
 
 def test_a_later_run_is_found_behind_one_that_is_too_short() -> None:

@@ -71,12 +71,11 @@ def _glue(units: Sequence[str]) -> str:
 
 def _runs(units: Sequence[str], period: int, shortest: int) -> Iterator[tuple[int, int]]:
     """Start and length of each maximal run of at least `shortest` places equal to the one `period` before."""
-    equal = bytes(map(eq, units, islice(units, period, None)))
+    equal = bytes(map(eq, units, islice(units, period, None))) + b"\0"  # a zero ends the last run
     wanted = b"\1" * shortest
     start = equal.find(wanted)
     while start >= 0:
-        end = equal.find(b"\0", start)
-        end = len(equal) if end < 0 else end
+        end = equal.index(b"\0", start)
         yield start, end - start
         start = equal.find(wanted, end)
 
