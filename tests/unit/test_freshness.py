@@ -156,6 +156,12 @@ def test_choices_join_the_unit_of_their_own_request() -> None:
     assert units(fresh(request_id="r"), copy(request_id="s"), fresh(request_id="s", choice_index=1)) == [0, 0, 0]
 
 
+def test_a_copy_joins_the_latest_unit_even_after_a_choice_of_an_earlier_one() -> None:
+    assert units(fresh(request_id="r"), fresh(), fresh(request_id="r", choice_index=1), copy()) == [0, 0, 1, 1]
+    late = fresh(request_id="r", choice_index=1, started_at=9.0)
+    assert units(fresh(request_id="r"), fresh(), copy(), late) == [0, 0, 1, 1]
+
+
 def test_choices_of_a_request_that_is_no_unit_are_orphans() -> None:
     assert classes(cell(request_id="r"), fresh(request_id="r", choice_index=1)) == ["unknown", "orphan"]
 
