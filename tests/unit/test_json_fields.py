@@ -1,0 +1,299 @@
+"""README lists every field of the JSON answer; each differs between runs, and is null only where README says when."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prefillgate.core.acceptance import QUICK, STANDARD
+from prefillgate.core.audit import audit_facts
+from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, ColdProof, Status
+from prefillgate.core.gate import Gate
+from prefillgate.core.journal import (
+    CaseRef,
+    CauseNoted,
+    CellChecked,
+    CellMeasured,
+    CheckOutcome,
+    Difference,
+    EpochSeen,
+    Planned,
+    Purpose,
+    ReplicateStarted,
+    SeparationKept,
+)
+from prefillgate.core.judge import judge, write_verdict
+from prefillgate.core.policy import Policy
+from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Stop, next_step
+from prefillgate.report import verdict_json
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+LISTS = ("replicates", "replicates[].pairs", "differences", "throughput.pairs")
+ROW = re.compile(r"^\| `([^`]+)` \| ([^|]*) \|([^|]*)\|$")
+
+
+def documented() -> dict[str, bool]:
+    """Field path -> whether the table lets it be null."""
+    section = README.read_text(encoding="utf-8").split("## JSON fields")[1].split("\n## ")[0]
+    found: dict[str, bool] = {}
+    for line in section.splitlines():
+        row = ROW.match(line)
+        if row is None:
+            continue
+        for name in [row[1].replace("ARM", arm) for arm in ARMS] if "ARM" in row[1] else [row[1]]:
+            found[name] = bool(row[3].strip())
+    return found
+
+
+def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf of the answer under its path; a list of plain values is one leaf, an empty list none."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from flattened(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for inner in value:
+            yield from flattened(inner, f"{path}[]")
+    elif not (isinstance(value, list) and not value and path in LISTS):
+        yield path, value
+
+
+class Server:
+    """What one arm answers in a made-up run."""
+
+    def __init__(self, bad_rate: float, tokens_per_second: float, cv: float, outputs: str) -> None:
+        self.bad_rate, self.tokens_per_second, self.cv, self.outputs = bad_rate, tokens_per_second, cv, outputs
+
+    def said(self, noise: float) -> str:
+        """The output; a server that wavers says one of two things."""
+        return str(noise > 1) if self.outputs == "?" else self.outputs
+
+
+def planned(policy: Policy, name: str, greedy: bool = True) -> Planned:
+    cases = tuple(CaseRef(f"{name}-{i}", f"sha-{name}-{i}", 100 + i, None, greedy) for i in range(14))
+    told = (
+        (Difference("KV cache", "type", "q8_0", "f16"),)
+        if name == "one"
+        else (Difference("build", "build", None, None),)
+    )
+    return Planned(
+        "run", 5.0 if name == "one" else 6.0, 7, policy, cases, name, f"digest-{name}", "http://b", "http://c", told
+    )
+
+
+def epoch(arm: str, build: str = "b1", **more: Any) -> EpochSeen:
+    return EpochSeen(arm, f"epoch-{arm}", 0.0, "llama.cpp", build, "m", True, "cache_off", False, **more)
+
+
+def played(gate: Gate, servers: dict[str, Server], limit: int = 400) -> Gate:
+    """Let the schedule run against made-up servers."""
+    generator, clock = random.Random(3), 1000.0
+    for _ in range(limit):
+        step = next_step(gate)
+        if isinstance(step, Stop):
+            return gate
+        if isinstance(step, StartReplicate):
+            gate.apply(ReplicateStarted(step.number, clock, step.seed))
+        elif isinstance(step, Separate):
+            gate.apply(SeparationKept(step.number, clock, "gap", "600 s after the last bad cell"))
+        elif isinstance(step, RunCell):
+            server = servers[step.arm]
+            clock += 10.0
+            gate.apply(answered(step, server, (clock, generator.gauss(1.0, server.cv))))
+        elif isinstance(step, CheckCell):
+            rate = servers[gate.measured[step.cell_id].cell.arm].bad_rate
+            gate.apply(CellChecked(step.cell_id, (CheckOutcome("planted", "1", generator.random() < rate),)))
+    raise AssertionError("the made-up run did not come to an end")
+
+
+def answered(step: RunCell, server: Server, moment: tuple[float, float]) -> CellMeasured:
+    clock, noise = moment
+    cell = Cell(
+        step.arm,
+        step.case_id,
+        replicate=step.replicate,
+        server_epoch=f"epoch-{step.arm}",
+        started_at=clock,
+        ended_at=clock + 5,
+        prompt_tokens=100,
+        cached_tokens=0,
+        processed_tokens=100,
+        output_tokens=64,
+        decode_ms=63_000 / (server.tokens_per_second * noise) if server.tokens_per_second else None,
+        cold_proof=ColdProof.CACHE_OFF,
+        output_sha256=f"{server.said(noise)} {step.case_id}" if server.outputs else None,
+    )
+    return CellMeasured(step.cell_id, cell, step.purpose, pair=step.pair, round=step.round, seed=step.seed)
+
+
+def scored(gate: Gate, arm: str, case: str, bad: bool | None, **more: Any) -> None:
+    """One more screen cell, checked."""
+    cell = Cell(arm, case, server_epoch=f"epoch-{arm}", prompt_tokens=100, **more)
+    cell_id = gate.next_cell_id()
+    gate.apply(CellMeasured(cell_id, cell, Purpose.SCREEN))
+    if cell.status is Status.OK:
+        gate.apply(CellChecked(cell_id, (CheckOutcome("planted", "1", bad),)))
+
+
+def opened(policy: Policy, name: str, greedy: bool = True) -> Gate:
+    gate = Gate()
+    gate.apply(planned(policy, name, greedy))
+    return gate
+
+
+def promoted_run() -> Gate:
+    """A/A check, pairs, promotion."""
+    gate = opened(replace(QUICK, aa_check=True), "one")
+    for arm in ARMS:
+        gate.apply(epoch(arm))
+    return played(gate, {BASELINE: Server(0, 30, 0.02, "x"), CANDIDATE: Server(0, 31, 0.02, "x")})
+
+
+def rolled_back_run() -> Gate:
+    """A broken candidate: alarm, replicate, rollback; another build, declared; a cause written down."""
+    gate = opened(replace(STANDARD, throughput=replace(STANDARD.throughput, margin=-0.02)), "two")
+    gate.apply(epoch(BASELINE))
+    gate.apply(epoch(CANDIDATE, "b2", findings=("something odd",)))
+    gate = played(gate, {BASELINE: Server(0.02, 30, 0.1, "x"), CANDIDATE: Server(0.8, 20, 0.1, "y")})
+    gate.apply(CauseNoted(1.0, "ada", "a broken card"))
+    return gate
+
+
+def clean_replicate_run() -> Gate:
+    """An alarm from two bad prefills, then a candidate that behaves."""
+    gate = opened(replace(STANDARD, replicate=replace(STANDARD.replicate, threshold=50, futility=0.04)), "two")
+    for arm in ARMS:
+        gate.apply(epoch(arm))
+    for _ in range(2):
+        scored(gate, CANDIDATE, "two-1", True, cached_tokens=0, processed_tokens=100)
+    return played(gate, {BASELINE: Server(0, 30, 0.02, "x"), CANDIDATE: Server(0, 30, 0.02, "x")})
+
+
+def lowered_baseline_run() -> Gate:
+    """Both arms bad at times, so that pairs of every kind stand in the replicate."""
+    gate = opened(replace(STANDARD, baseline_pass=0), "two")
+    for arm in ARMS:
+        gate.apply(epoch(arm))
+    return played(gate, {BASELINE: Server(0.45, 30, 0.1, "x"), CANDIDATE: Server(0.5, 20, 0.1, "y")})
+
+
+def mixed_run() -> Gate:
+    """One cell of every class on both arms, an invalid one each, and an alarm that waits."""
+    gate = opened(replace(STANDARD, alarm=replace(STANDARD.alarm, threshold=9.0)), "two", greedy=False)
+    gate.apply(epoch(BASELINE))
+    gate.apply(epoch(CANDIDATE, settings=(("n_ctx", "4096"),)))
+    for arm, bad in ((BASELINE, True), (CANDIDATE, True)):
+        scored(gate, arm, "two-1", bad, cached_tokens=0, processed_tokens=100)
+        scored(gate, arm, "two-1", bad, cached_tokens=99, processed_tokens=1)
+        scored(gate, arm, "two-1", bad, cached_tokens=30, processed_tokens=70)
+        scored(gate, arm, "two-2", bad)
+        scored(gate, arm, "two-3", bad, cached_tokens=99, processed_tokens=1)
+        scored(gate, arm, "two-4", None, status=Status.INVALID)
+        scored(gate, arm, "two-5", bad, cached_tokens=0, processed_tokens=100)
+    return gate
+
+
+def broken_run() -> Gate:
+    """Checks that fail on the baseline: an Error."""
+    gate = opened(STANDARD, "two")
+    for arm in ARMS:
+        gate.apply(epoch(arm))
+    return played(gate, {BASELINE: Server(1, 30, 0.02, "x"), CANDIDATE: Server(0, 30, 0.02, "x")})
+
+
+def noisy_run() -> Gate:
+    """Two speed modes, outputs that differ at times, baseline against itself too."""
+    gate = opened(replace(STANDARD, aa_check=True, throughput=replace(STANDARD.throughput, max_pairs=20)), "two")
+    for arm in ARMS:
+        gate.apply(epoch(arm))
+    return played(gate, {BASELINE: Server(0, 30, 0.25, "?"), CANDIDATE: Server(0, 30, 0.25, "?")})
+
+
+def later_replicate_run() -> Gate:
+    """The third replicate of these profiles, kept apart by a restart, its clean exit after six units."""
+    gate = Gate()
+    policy = replace(STANDARD, replicate=replace(STANDARD.replicate, clean_units=6))
+    gate.apply(replace(planned(policy, "two"), first_replicate=3))
+    for arm in ARMS:
+        gate.apply(epoch(arm))
+    for _ in range(2):
+        scored(gate, CANDIDATE, "two-1", True, cached_tokens=0, processed_tokens=100)
+    gate.apply(ReplicateStarted(3, 5.0, 9))
+    gate.apply(SeparationKept(3, 6.0, "restart", "one epoch before, another after"))
+    return played(gate, {BASELINE: Server(0, 30, 0.02, "x"), CANDIDATE: Server(0, 30, 0.02, "x")})
+
+
+def waiting_run() -> Gate:
+    """A replicate that was started and not kept apart yet, and an undeclared difference nobody gave a value of."""
+    gate = opened(STANDARD, "two")
+    gate.apply(epoch(BASELINE, settings=(("n_ctx", "4096"),)))
+    gate.apply(epoch(CANDIDATE, settings=(("n_ctx", "8192"),)))
+    for _ in range(2):
+        scored(gate, CANDIDATE, "two-1", True, cached_tokens=0, processed_tokens=100)
+    gate.apply(ReplicateStarted(1, 5.0, 9))
+    return gate
+
+
+def unmeasured_pairs_run() -> Gate:
+    """Pairs without decode times."""
+    gate = opened(replace(STANDARD, throughput=replace(STANDARD.throughput, max_pairs=2)), "two")
+    for arm in ARMS:
+        gate.apply(epoch(arm))
+    return played(gate, {BASELINE: Server(0, 0, 0.02, ""), CANDIDATE: Server(0, 0, 0.02, "")})
+
+
+def untouched_run() -> Gate:
+    """A plan and nothing else."""
+    return opened(replace(STANDARD, budget=90), "two")
+
+
+@pytest.fixture(scope="module")
+def values() -> dict[str, list[Any]]:
+    """Field path -> its values over all runs."""
+    runs = (
+        promoted_run,
+        rolled_back_run,
+        clean_replicate_run,
+        lowered_baseline_run,
+        mixed_run,
+        broken_run,
+        noisy_run,
+        later_replicate_run,
+        waiting_run,
+        unmeasured_pairs_run,
+        untouched_run,
+    )
+    found: dict[str, list[Any]] = defaultdict(list)
+    for run in runs:
+        for path, value in flattened(verdict_json(judge(run()))):
+            found[path].append(value)
+    log = [Cell(CANDIDATE, "a", bad=False, prompt_tokens=9, cached_tokens=0, processed_tokens=9)]
+    for path, value in flattened(verdict_json(write_verdict(audit_facts(log, QUICK, "log")))):
+        found[path].append(value)
+    return found
+
+
+def test_the_readme_lists_exactly_the_fields_of_the_answer(values: dict[str, list[Any]]) -> None:
+    assert set(values) == set(documented())
+
+
+def test_every_field_differs_between_two_runs(values: dict[str, list[Any]]) -> None:
+    constant = [path for path, seen in values.items() if len({repr(value) for value in seen if value is not None}) < 2]
+    assert not constant, sorted(constant)
+
+
+def test_a_field_is_null_only_where_the_readme_says_when(values: dict[str, list[Any]]) -> None:
+    allowed = documented()
+    assert [path for path, seen in values.items() if None in seen and not allowed[path]] == []
+
+
+def test_where_the_readme_speaks_of_null_a_run_shows_it(values: dict[str, list[Any]]) -> None:
+    seen_null = {path for path, seen in values.items() if None in seen}
+    never = {path for path, null in documented().items() if null} - seen_null
+    assert not never, sorted(never)
