@@ -50,7 +50,8 @@ def test_a_fresh_cell_keeps_its_cached_share_exactly(cached: int, share: Fractio
 
 
 def test_what_is_not_fresh_has_no_share() -> None:
-    assert [item.reused_share for item in classify([fresh(), copy(), fresh(cached=100)])] == [0, 0, 0]
+    cells = [fresh(), copy(), fresh(cached=100), copy("q"), cell(processed_tokens=4)]
+    assert [item.reused_share for item in classify(cells)] == [0, 0, 0, 0, 0]
 
 
 def test_a_counter_that_nothing_speaks_for_is_unknown() -> None:
@@ -338,6 +339,12 @@ def test_without_cold_cells_the_upper_quartile_of_the_claims_is_the_reference(
 ) -> None:
     assert last(*map(timed, others), timed(limit)).cell_class.value == "fresh"
     assert last(*map(timed, others), timed(limit - 0.01)).cell_class.value == "contradicted"
+
+
+def test_a_claim_at_the_limit_of_a_fresh_one_is_among_the_claims() -> None:
+    for cached, expected in ((50, "contradicted"), (51, "fresh")):
+        slow = [fresh("p1000", cached, prefill_ms=8.0 * (1000 - cached)) for _ in range(3)]
+        assert last(*slow, timed(1.0)).cell_class.value == expected
 
 
 def test_one_claim_alone_is_its_own_reference() -> None:

@@ -275,11 +275,10 @@ class Classifier:
         return epoch in self._probed or cell.counter_alive or self._hits[epoch] > own
 
     def _timing_contradicts(self, cell: Cell) -> bool:
-        rate = _prefill_rate(cell)
-        if rate is None or cell.prompt_tokens is None:
-            return False
-        reference = self._timing[(cell.arm, cell.server_epoch)].reference(cell.prompt_tokens)
-        return reference is not None and rate < TIMING_RATIO * reference
+        rate, length = _prefill_rate(cell), cell.prompt_tokens
+        timing = self._timing[(cell.arm, cell.server_epoch)]
+        reference = None if rate is None or length is None else timing.reference(length)
+        return rate is not None and reference is not None and rate < TIMING_RATIO * reference
 
     def _fresh(self, cell: Cell, share: Fraction, witness: str) -> Classified:
         unit = self._units[cell.arm]
