@@ -123,6 +123,19 @@ def test_a_pair_out_of_turn_leaves_the_round_where_it_is() -> None:
     assert (made.open_pair, made.pairs_begun, made.screened) == (None, 1, 0)
 
 
+@pytest.mark.parametrize("purpose", [Purpose.COMPARE, Purpose.REPLICATE])
+def test_a_cell_of_another_purpose_is_no_half_of_an_open_pair(purpose: Purpose) -> None:
+    made = places()
+    note(made, Purpose.PAIR, CANDIDATE, pair=0)
+    note(made, purpose, BASELINE, pair=0)
+    assert made.open_pair is not None
+    assert made.open_pair.done == {CANDIDATE}
+
+
+def test_places_begin_at_nothing() -> None:
+    assert Places() == Places((), 0, (), (), 0, 0, 0, 0, None, {})
+
+
 def test_an_invalid_first_half_opens_the_pair_and_leaves_it_undone() -> None:
     made = places()
     note(made, Purpose.PAIR, CANDIDATE, pair=0, status=Status.INVALID)
@@ -178,6 +191,7 @@ def test_seeds_and_nonces_are_functions_of_their_parts() -> None:
     assert len({derived_nonce(seed, "run", part) for seed in range(50) for part in range(50)}) == 2500
     assert derived_nonce(7, 1) != derived_nonce(7, 2)
     assert derived_seed(7, "run", 0, 0, None, "c0") == 98942575
+    assert [derived_seed(7, part) for part in range(6)] == [431379790, 1406334331, 462121815, 1698595816, 1679858510, 601347763]
     assert derived_nonce(7, "run") == "72a5868880c670fe6791372797ecee12"
 
 

@@ -26,9 +26,10 @@ from prefillgate.core.verdict import CellClass, ThroughputState, ThroughputView
 
 
 def throughput_view(gate: Gate) -> ThroughputView:
-    """What the pairs so far say of decode throughput."""
+    """What the pairs so far say of decode throughput. Prompts are missing only where promotion waits for them."""
     policy = gate.plan.policy.throughput
-    return judge_throughput(pair_measurements(gate), policy, pairable_lengths(gate), instrument_of(gate).baseline)
+    lengths = pairable_lengths(gate) if policy.required and policy.max_pairs else {}
+    return judge_throughput(pair_measurements(gate), policy, lengths, instrument_of(gate).baseline)
 
 
 def throughput_standing(gate: Gate) -> tuple[ThroughputState, tuple[str, ...]]:

@@ -201,7 +201,8 @@ class Replicate:
 
     def _walk(self) -> Ending | None:
         """The first ending on the way along the complete pairs: what comes after it changes nothing."""
-        for pair, values in enumerate(zip(*(self.e_path(flag) for flag in range(self.plan.flags)), strict=True)):
+        paths = [self.e_path(flag) for flag in range(self.plan.flags)]
+        for pair, values in enumerate(zip(*paths, strict=True)):  # equivalent mutant: flags share their pairs
             if self.separation is not None and max(values) >= self.threshold:
                 return Ending.CONFIRMED
             if max(values) <= self.policy.futility:
@@ -216,7 +217,10 @@ class Replicate:
 
     def leading_flag(self) -> int:
         """The flag with the largest E: the one a report shows."""
-        return max(range(self.plan.flags), key=lambda flag: max([1.0, *self.e_path(flag)]))
+        peaks = [
+            max(self.e_path(flag), default=1.0) for flag in range(self.plan.flags)
+        ]  # equivalent mutant: all or none
+        return peaks.index(max(peaks))
 
     def view(self) -> ReplicateView:
         """What a report says of it, under the leading flag."""
