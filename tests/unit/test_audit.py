@@ -363,29 +363,44 @@ def test_a_replicate_takes_units_with_at_most_32_cached_tokens(cached: int, expe
     assert replicate([*trigger(), *pairs("bg bg bg bg bg", **warm)]).ending == expected
 
 
-def test_copies_of_a_replicate_are_no_units() -> None:
-    cells = [
-        cell_ for each in pairs("bg bg bg") for cell_ in (each, replace(each, cached_tokens=996, processed_tokens=4))
-    ]
-    view = replicate([*trigger(), *cells])
-    assert (view.ending, view.candidate_units, len(view.pairs)) == (None, 3, 3)
+@pytest.mark.parametrize("arm", [CANDIDATE, BASELINE])
+def test_a_half_that_is_no_unit_leaves_its_pair_incomplete(arm: str) -> None:
+    """Copies, partials and unknowns never enter, and no pair is skipped for one."""
+    good = pairs("bg bg bg bg bg bg", prompts=6)
+    place = next(place for place, each in enumerate(good) if each.arm == arm and each.case_id == "c3")
+    for told in (
+        {"cached_tokens": 996, "processed_tokens": 4},
+        {"cached_tokens": 100, "processed_tokens": 900},
+        {"cached_tokens": None, "processed_tokens": None},
+        {"processed_tokens": 3},
+        {"status": Status.FAILED, "cached_tokens": None, "processed_tokens": None},
+    ):
+        view = replicate([*trigger(), *good[:place], replace(good[place], **told), *good[place + 1 :]])
+        assert (view.ending, len(view.pairs)) == (None, 3)
+        assert view.candidate_units == (5 if arm == CANDIDATE else 6)
 
 
-def test_a_failed_baseline_cell_is_never_passed_over() -> None:
-    dead = replace(pairs("-g")[0], status=Status.FAILED, cached_tokens=None, processed_tokens=None, bad=None)
+def test_copies_after_their_pairs_change_nothing_and_before_them_nothing_is_confirmed() -> None:
     good = pairs("bg bg bg bg bg")
-    assert replicate([*trigger(), dead, *good]).pairs == ()
-    other = replace(dead, case_id="elsewhere")
-    assert replicate([*trigger(), other, *good]).ending == "confirmed"
-    proven = replicate([*trigger(), replace(dead, cold_proof=CACHE_OFF), *good])
-    assert [pair.baseline_bad for pair in proven.pairs] == [True, False, False, False, False]
-    unknown = replace(dead, status=Status.OK, bad=True)
-    assert replicate([*trigger(), unknown, *good]).ending == "confirmed"
+    late = START + 1000
+    copies = [replace(each, cached_tokens=996, processed_tokens=4, started_at=late) for each in good]
+    assert replicate([*trigger(), *good, *copies]).ending == "confirmed"
+    mixed = [half for pair in zip(good, copies, strict=True) for half in pair]
+    view = replicate([*trigger(), *(replace(each, started_at=START) for each in mixed)])
+    assert (view.ending, len(view.pairs)) == (None, 1)
 
 
-def test_a_failed_candidate_cell_without_proof_is_no_unit() -> None:
-    dead = replace(pairs("b-")[0], status=Status.FAILED, cached_tokens=None, processed_tokens=None)
-    assert replicate([*trigger(), dead, *pairs("bg bg bg bg bg")]).candidate_units == 5
+def test_a_failed_half_that_was_sent_cold_is_bad() -> None:
+    dead = {
+        "status": Status.FAILED,
+        "cached_tokens": None,
+        "processed_tokens": None,
+        "bad": None,
+        "cold_proof": CACHE_OFF,
+    }
+    good = pairs("bg bg", prompts=2)
+    assert replicate([*trigger(), *good[:3], replace(good[3], **dead)]).pairs[1].baseline_bad
+    assert replicate([*trigger(), *good[:2], replace(good[2], **dead), good[3]]).pairs[1].candidate_bad
 
 
 def test_the_second_replicate_confirms_at_80() -> None:

@@ -218,39 +218,30 @@ def replicates_of(classified: Sequence[Classified], policy: ReplicatePolicy) -> 
 def _replicate(
     number: int, items: Sequence[Classified], classified: Sequence[Classified], policy: ReplicatePolicy
 ) -> Replicate:
-    candidates, mates = _halves(items, policy.max_cached_tokens)
-    prompts = tuple(cell.case_id for cell in candidates)
+    """One replicate. A half that is no unit, or whose outcome is unknown, leaves its pair incomplete.
+
+    No pair is skipped, whatever its cells turned out to be: choosing among them is not valid, and a cell that lost its
+    proof must not let the replicate end sooner.
+    """
+    candidates = [item for item in items if item.cell.arm == CANDIDATE]
+    mates: defaultdict[str, deque[Classified]] = defaultdict(deque)
+    for item in items:
+        if item.cell.arm == BASELINE:
+            mates[item.cell.case_id].append(item)
+    prompts = tuple(item.cell.case_id for item in candidates)
     result = Replicate(ReplicatePlan(number, prompts, tuple(True for _ in prompts)), policy)
     result.separation, result.separation_detail = separation_of(number, items, classified, policy.gap_seconds)
     if result.separation is None:
         result.aborted = result.separation_detail
-    for pair, cell in enumerate(candidates):
-        mate = mates[cell.case_id].popleft() if mates[cell.case_id] else None
-        for half in (cell, mate):
-            outcome = None if half is None else half.outcome()
-            if half is not None and outcome is not None:
-                result.record(pair, half.arm, (outcome,))
+    for pair, candidate in enumerate(candidates):
+        waiting = mates[candidate.cell.case_id]
+        for half in (candidate, waiting.popleft() if waiting else None):
+            if half is None or not is_replicate_unit(half, policy.max_cached_tokens):
+                continue
+            outcome = half.cell.outcome()
+            if outcome is not None:
+                result.record(pair, half.cell.arm, (outcome,))
     return result
-
-
-def _halves(
-    items: Sequence[Classified], max_cached_tokens: int
-) -> tuple[list[Cell], defaultdict[str, deque[Cell | None]]]:
-    """The candidate's units, and per case the baseline's in time order.
-
-    None stands for a baseline cell that failed and is no unit: passed over, it would leave the baseline better than
-    it was, so the pair it falls to stays incomplete. Any other cell that is no unit is passed over on either arm: its
-    class was fixed without a look at its outcome. A failed candidate cell passed over speaks for the candidate.
-    """
-    candidates: list[Cell] = []
-    mates: defaultdict[str, deque[Cell | None]] = defaultdict(deque)
-    for item in items:
-        unit = is_replicate_unit(item, max_cached_tokens)
-        if unit and item.cell.arm == CANDIDATE:
-            candidates.append(item.cell)
-        elif item.cell.arm == BASELINE and (unit or item.cell.status is Status.FAILED):
-            mates[item.cell.case_id].append(item.cell if unit else None)
-    return candidates, mates
 
 
 def separation_of(
