@@ -141,6 +141,9 @@ def run_pairs(gate: Gate, count: int, candidate: float = 9.0, first: int = 0) ->
 
 def test_without_pairs_nothing_is_compared() -> None:
     assert throughput_standing(started(policy(max_pairs=0))) == (ThroughputState.NOT_COMPARED, ())
+    assert throughput_view(started(policy(max_pairs=0))).missing_prompts == ()
+    assert throughput_view(started(policy(required=False))).missing_prompts == ()
+    assert len(throughput_view(started(policy(max_pairs=1))).missing_prompts) == 12
     state, missing = throughput_standing(started(policy(max_pairs=1)))
     assert (state, len(missing)) == (ThroughputState.OPEN, 12)
 
@@ -287,7 +290,7 @@ def test_of_a_pass_cell_that_was_not_fresh_nothing_is_known(which: Purpose) -> N
 
 
 def test_the_cell_variation_is_known_once_both_passes_ended() -> None:
-    gate = aa_gate([(10.0, 10.0), (10.0, 11.0), (10.0, 9.0)])
+    gate = aa_gate([(10.0, 10.0), (20.0, 22.0), (5.0, 4.5)])
     assert measured_cv(gate) == pytest.approx(0.071067, abs=5e-7)
     gate.places.passed_again = 2
     assert measured_cv(gate) is None

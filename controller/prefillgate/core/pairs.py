@@ -75,7 +75,7 @@ def _measurement(
 ) -> PairMeasurement:
     fresh_start, classes = known
     baseline, candidate = arms[BASELINE], arms[CANDIDATE]
-    greedy = all(case.greedy for case in gate.plan.cases if case.case_id == baseline.cell.case_id)
+    greedy = baseline.cell.case_id in {case.case_id for case in gate.plan.cases if case.greedy}
     apart = gate.session_of(baseline.cell_id) != gate.session_of(candidate.cell_id)
 
     def fresh(event: CellMeasured) -> bool:
