@@ -258,7 +258,7 @@ def test_a_body_the_candidate_refuses_and_the_baseline_completes(http: int) -> N
 def test_a_body_the_baseline_refuses() -> None:
     gate = started()
     measure(gate, cell(BASELINE, status=Status.INVALID), http_status=400, detail="no such field")
-    assert found(gate) == (Reason.BASELINE_REFUSES, "baseline answers c0 with 400: no such field")
+    assert find_distrust(gate) is None  # the candidate was not asked yet
     score(gate, cell(CANDIDATE, output_tokens=7))
     assert found(gate) == (
         Reason.BASELINE_REFUSES,

@@ -284,13 +284,25 @@ def test_a_baseline_that_failed_on_the_body_has_answered() -> None:
     assert step.purpose is Purpose.SCREEN
 
 
-def test_only_a_refused_body_of_the_candidate_is_put_to_the_baseline() -> None:
+def test_only_a_refused_body_is_put_to_the_other_arm() -> None:
     gate = started()
     refuse(gate, CANDIDATE, "c0", http=404)
     measure(gate, cell(CANDIDATE, "c1", status=Status.FAILED), http_status=400)
     step = next_step(gate)
     assert isinstance(step, RunCell)
     assert step.purpose is Purpose.SCREEN
+
+
+def test_a_body_the_baseline_refused_is_put_to_the_candidate() -> None:
+    gate = started(STANDARD)
+    refuse(gate, BASELINE, "c0", purpose=Purpose.BASELINE_PASS)
+    step = next_step(gate)
+    assert isinstance(step, RunCell)
+    assert (step.arm, step.case_id, step.purpose) == (CANDIDATE, "c0", Purpose.COMPARE)
+    score(gate, cell(CANDIDATE, "c0"), purpose=Purpose.COMPARE)
+    stop = next_step(gate)
+    assert isinstance(stop, Stop)
+    assert stop.ruling.reason is Reason.BASELINE_REFUSES
 
 
 # Replicates

@@ -31,7 +31,7 @@ from tests.support.journals import Stepper, answer_of, cell, measure, quality_on
 
 PERSON = "An override by a person with a reason."
 NOT_COMPARED = "Decode speed was not compared."
-REFUSED = "bad requests hang off {} prefills, and no replicate with fresh prefills has confirmed a regression."
+REFUSED = "bad requests hang off {} bad prefills, and no replicate with fresh prefills has confirmed a regression."
 
 
 def said(gate: Gate) -> Decision:
@@ -106,9 +106,9 @@ def test_requests_and_prefills_stand_side_by_side() -> None:
     score(gate, cell(case="c9", cold_proof=None, cached_tokens=99, processed_tokens=1))
     assert said(gate).sentences == (
         REASON_SENTENCES[Reason.REPLICATE_DUE],
+        "Rollback is refused: 11 " + REFUSED.format(2),
         "Candidate: 11 of 15 requests bad; by prefill 2 of 2 (10 copies, 1 partial, 1 unknown, 1 orphans).",
         NOT_COMPARED,
-        "Rollback is refused: 11 " + REFUSED.format(2),
     )
     assert said(gate).what_would_change == (
         "73 more clean fresh prefills would promote.",
@@ -190,10 +190,10 @@ def test_the_story_ends_refused_and_then_not_confirmed() -> None:
         half(gate, pair, CANDIDATE, False)
     assert said(gate).sentences == (
         REASON_SENTENCES[Reason.MORE_EVIDENCE_NEEDED],
+        "Rollback is refused: 2 " + REFUSED.format(2),
         "Candidate: 2 of 10 requests bad; by prefill 2 of 10.",
         "Replicate 1 not confirmed: 0 of 8 fresh candidate prefills bad (rate below 0.312 at 95 %); kept apart by gap.",
         NOT_COMPARED,
-        "Rollback is refused: 2 " + REFUSED.format(10),
     )
     assert said(gate).what_would_change == ("65 more clean fresh prefills would promote.", PERSON)
     assert said(gate).cause == "Unverified"
