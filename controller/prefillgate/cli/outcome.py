@@ -56,13 +56,15 @@ def summary(verdict: Verdict, store: Path, report: Path | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """An argument as a shell takes it; bare where it may stand bare."""
-    plain = text and all(c.isalnum() or c in "@%+=:,./_-\\" for c in text)
-    return text if plain else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """An argument as the shell of this system takes it; bare where it may stand bare."""
+    import shlex
+    import subprocess
+
+    return subprocess.list2cmdline([text]) if os.name == "nt" else shlex.quote(text)
 
 
 def say(line: str) -> None:
     """One line for a person, on standard error."""
     from prefillgate.report.clean import visible
 
-    click.echo(visible(line), err=True)
+    click.echo(visible(line).replace("\n", " ⏎ "), err=True)

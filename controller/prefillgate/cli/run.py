@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+from collections.abc import Coroutine
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +16,11 @@ from prefillgate.cli.errors import BadInput
 from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
 
 if TYPE_CHECKING:
+    from prefillgate.cli.running import Finished
     from prefillgate.core.journal import Difference
-    from prefillgate.replay.session import RunRequest
+    from prefillgate.replay.session import ArmRequest, RunRequest
 
+EXIT_TERMINATED = 143
 EXAMPLES = """\b
 Examples:
   prefillgate run --baseline http://127.0.0.1:8081 --candidate http://127.0.0.1:8082 --replay-set demo
@@ -52,7 +58,9 @@ Examples:
 )
 @click.option("--baseline-model", metavar="NAME", help="Model to ask the baseline for.  [default: the one it serves]")
 @click.option("--candidate-model", metavar="NAME", help="Model to ask the candidate for.  [default: the one it serves]")
-@click.option("--engine", default="auto", show_default=True, help="Server family: auto, llama.cpp or openai.")
+@click.option(
+    "--engine", default="auto", show_default=True, help="Server family: auto, llama.cpp or openai-compatible."
+)
 @click.option(
     "--cell-timeout",
     type=click.FloatRange(1, 86_400),
@@ -86,43 +94,98 @@ def command(**options: Any) -> int:
 
 
 def _execute(request: RunRequest, options: dict[str, Any]) -> int:
-    import asyncio
-
     from prefillgate.cli.progress import Progress
-    from prefillgate.cli.running import Finished, execute
+    from prefillgate.cli.running import RunBroken, execute
 
     say(f"store: {request.store}")
-    finished: Finished | None = None
+    _check_writable("--report", _report_path(request, options))
     try:
-        finished = asyncio.run(execute(request, Progress(options["quiet"])))
-    finally:
-        if finished is None and request.store.exists():
-            say(f"resume with: {_resume(request, options)}")
-    report: Path = options["report_path"] or request.store.with_suffix(".html")
+        finished = _carry_out(execute(request, Progress(options["quiet"])))
+        return _tell(finished, request, options)
+    except RunBroken as error:
+        say(f"prefillgate: error: {error}")
+        _say_resume("could not go on", request, options)
+        return error.exit_code
+    except (KeyboardInterrupt, SystemExit):
+        _say_resume("interrupted", request, options)
+        raise
+
+
+def _carry_out(run: Coroutine[Any, Any, Finished]) -> Finished:
+    """The run, in an event loop. SIGTERM cancels it between two steps and ends in SystemExit(143).
+
+    An exception raised out of a signal handler could strike anywhere, also where Python swallows it.
+    """
+    terminated = False
+
+    async def cancellable() -> Finished:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+        def terminate(number: int, frame: FrameType | None) -> None:
+            nonlocal terminated
+            terminated = True
+            if task is not None:
+                loop.call_soon_threadsafe(task.cancel)
+
+        before = signal.signal(signal.SIGTERM, terminate)
+        try:
+            return await run
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    try:
+        return asyncio.run(cancellable())
+    except asyncio.CancelledError:
+        if terminated:
+            raise SystemExit(EXIT_TERMINATED) from None
+        raise
+
+
+def _tell(finished: Finished, request: RunRequest, options: dict[str, Any]) -> int:
+    """Report, verdict and exit code of a run that came to its end. A report that cannot be written loses no verdict."""
+    report: Path = _report_path(request, options)
     with finished.journal:
         try:
             write_report(finished.verdict, finished.journal, report)
+            say(f"report: {report}")
         except OSError as error:
-            raise BadInput(f"--report {report}: cannot be written: {error.strerror or error}") from error
+            say(f"prefillgate: error: the report {report} cannot be written: {error.strerror or error}")
+            report = Path()
         text = (
             rendered(finished.verdict, finished.journal, "json")
             if options["as_json"]
-            else summary(finished.verdict, request.store, report)
+            else summary(finished.verdict, request.store, report if report.name else None)
         )
     click.echo(text, nl=not text.endswith("\n"))
-    if options["as_json"]:
-        say(f"report: {report}")
     return exit_code(finished.verdict)
+
+
+def _report_path(request: RunRequest, options: dict[str, Any]) -> Path:
+    return options["report_path"] or request.store.with_suffix(".html")
+
+
+def _check_writable(option: str, path: Path) -> None:
+    """Raise `BadInput` for a file that could not be written, before hours are spent on what should stand in it."""
+    folder = path.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise BadInput(f"{option} {path}: cannot be written there (allowed: a file in a folder that can be written)")
+
+
+def _say_resume(what: str, request: RunRequest, options: dict[str, Any]) -> None:
+    """The command that goes on, alone on the last line, to be copied or read by a program."""
+    say(f"{what}; this command resumes:")
+    say(_resume(request, options))
 
 
 def _resume(request: RunRequest, options: dict[str, Any]) -> str:
     """The command that goes on with this store."""
+    words = ["prefillgate", "run"]
     if options["run_file"] is not None:
-        words = ["prefillgate", "run", quoted(str(options["run_file"]))]
-    else:
-        words = ["prefillgate", "run", "--baseline", quoted(options["baseline"])]
-        words += ["--candidate", quoted(options["candidate"]), "--replay-set", quoted(options["replay_set"])]
-    for name in ("policy", "baseline_model", "candidate_model", "report_path", "cell_timeout"):
+        words.append(quoted(str(options["run_file"])))
+    names = ("baseline", "candidate", "replay_set", "policy", "baseline_model", "candidate_model")
+    for name in (*names, "report_path", "cell_timeout"):
         if options[name] is not None:
             flag = "--report" if name == "report_path" else f"--{name.replace('_', '-')}"
             words += [flag, quoted(str(options[name]))]
@@ -155,6 +218,7 @@ def _request(options: dict[str, Any]) -> RunRequest:
         model = options[f"{arm}_model"]
         engine = options["engine"] if options["engine"] != "auto" else arm_request.engine
         urls[arm] = replace(arm_request, model=model or arm_request.model, engine=_checked_engine(engine))
+    _two_arms(urls["baseline"], urls["candidate"])
     set_name = options["replay_set"] or from_file.get("replay_set")
     if set_name is None:
         raise BadInput("--replay-set is missing (allowed: a JSONL file, or demo, short, four)")
@@ -214,6 +278,15 @@ def _checked_url(option: str, url: str) -> str:
     except ValueError as error:
         raise BadInput(f"{option}: {error}") from error
     return url.rstrip("/")
+
+
+def _two_arms(baseline: ArmRequest, candidate: ArmRequest) -> None:
+    """Raise `BadInput` where both arms are one server and one model as written; a server may show it later still."""
+    if (baseline.url.rstrip("/"), baseline.model) == (candidate.url.rstrip("/"), candidate.model):
+        raise BadInput(
+            f"--baseline and --candidate are the same server and model ({baseline.url}): nothing could be compared "
+            "(allowed: two servers, or one with two models named by --baseline-model and --candidate-model)"
+        )
 
 
 def _checked_engine(name: str) -> str:

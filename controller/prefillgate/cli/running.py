@@ -10,16 +10,17 @@ from prefillgate.cli.errors import BadInput, CouldNotMeasure
 from prefillgate.cli.outcome import say
 from prefillgate.cli.stores import store_errors
 from prefillgate.core.cells import ARMS
-from prefillgate.core.gate import Gate, fold
+from prefillgate.core.decision import Reason
+from prefillgate.core.gate import Gate, JournalError, fold
 from prefillgate.core.journal import RunResumed
 from prefillgate.core.judge import judge
 from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import Stop, next_step
 from prefillgate.core.verdict import Verdict
-from prefillgate.engines.base import EngineError, Identity
+from prefillgate.engines.base import EngineError, Identity, ModelNotServedError
 from prefillgate.engines.http import EngineOptions
 from prefillgate.engines.registry import detect
-from prefillgate.evidence import SqliteJournal
+from prefillgate.evidence import SqliteJournal, StoreError
 from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.clock import Clock, SystemClock
 from prefillgate.replay.lane import Lane
@@ -44,29 +45,37 @@ class Finished:
     verdict: Verdict
 
 
+class RunBroken(CouldNotMeasure):
+    """A run that stands in its store and could not go on: the same command resumes it."""
+
+
 async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = None) -> Finished:
     """Run, or resume, until the decision stands.
 
-    Raises `BadInput` for what a person can mend (another run's store, the same server twice), `CouldNotMeasure` where
-    a server never answered.
+    Raises `BadInput` for what a person can mend (another run's store, the same server twice, a model that is not
+    served), `CouldNotMeasure` where a server never answered, `RunBroken` where that happened to a run that has begun.
     """
     clock = clock or SystemClock()
     suite = CheckSuite.from_policy(request.policy, request.replay_set)
     opened = _existing(request)
-    if opened is not None and isinstance(next_step(opened[1]), Stop):
+    if opened is not None and _is_over(opened[1]):
         return Finished(*opened, judge(opened[1]))
     try:
         async with AsyncExitStack() as stack:
             lanes = {arm: await _lane(arm, request, clock, stack) for arm in ARMS}
-            shared = _shared(request, await _identify(lanes))
+            shared = _shared(lanes, await _identify(lanes))
             opened = opened or _new(request, policy_for(request.policy.policy, shared), clock)
             journal, gate = opened
             deadline = _deadline(gate.plan.policy, clock)
+            for lane in lanes.values():
+                lane.deadline_at = deadline
             runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared)
-            if gate.measured or gate.session or any(gate.epochs.values()):
-                runner.record(RunResumed(clock.now()))
-            await _probe(runner)
-            await runner.run()
+            await _carry_on(runner)
+    except (CouldNotMeasure, StoreError, JournalError) as error:
+        if opened is None:
+            raise
+        opened[0].close()
+        raise RunBroken(str(error)) from error
     except BaseException:
         if opened is not None:
             opened[0].close()
@@ -74,13 +83,27 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
     return Finished(journal, gate, judge(gate))
 
 
+async def _carry_on(runner: Runner) -> None:
+    gate = runner.gate
+    if gate.measured or gate.session or any(gate.epochs.values()):
+        runner.record(RunResumed(runner.clock.now()))
+    await _probe(runner)
+    await runner.run()
+
+
+def _is_over(gate: Gate) -> bool:
+    """Whether nothing more is to be run. A run that ended at its deadline goes on, with a new one."""
+    step = next_step(gate)
+    return isinstance(step, Stop) and step.ruling.reason is not Reason.DEADLINE
+
+
 def _deadline(policy: Policy, clock: Clock) -> float | None:
     return None if policy.deadline_seconds is None else clock.now() + policy.deadline_seconds
 
 
-def _shared(request: RunRequest, identities: dict[str, Identity]) -> bool:
+def _shared(lanes: dict[str, Lane], identities: dict[str, Identity]) -> bool:
     try:
-        return one_server(request, identities)
+        return one_server({arm: lane.engine.url for arm, lane in lanes.items()}, identities)
     except SameServer as error:
         raise BadInput(str(error)) from error
 
@@ -100,6 +123,8 @@ async def _identify(lanes: dict[str, Lane]) -> dict[str, Identity]:
     for arm, lane in lanes.items():
         try:
             found[arm] = await lane.identify()
+        except ModelNotServedError as error:
+            raise BadInput(f"{arm}: {error}") from error
         except EngineError as error:
             raise CouldNotMeasure(f"{arm}: {error}") from error
     return found

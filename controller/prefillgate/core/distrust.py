@@ -133,14 +133,13 @@ def body_refused(gate: Gate) -> Distrust | None:
     for (arm, case), event in refused.items():
         other = BASELINE if arm == CANDIDATE else CANDIDATE
         answer = completed.get((other, case))
-        if answer is None and arm == CANDIDATE:
-            continue
-        said = f"{arm} answers {case} with {event.http_status}: {event.detail}"
-        if answer is not None:
-            cell = answer.cell
-            said += (
-                f"; the {other} completes it ({cell.prompt_tokens} prompt tokens, {cell.output_tokens} output tokens)"
-            )
+        if answer is None:
+            continue  # the other arm is asked next, by a cell to compare
+        cell = answer.cell
+        said = (
+            f"{arm} answers {case} with {event.http_status}: {event.detail}; the {other} completes it "
+            f"({cell.prompt_tokens} prompt tokens, {cell.output_tokens} output tokens)"
+        )
         return Distrust(Reason.CANDIDATE_REFUSES if arm == CANDIDATE else Reason.BASELINE_REFUSES, said)
     return None
 

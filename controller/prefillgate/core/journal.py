@@ -23,7 +23,7 @@ class Purpose(StrEnum):
     SCREEN = "screen"  # a candidate cell alone
     PAIR = "pair"  # half of a throughput pair; the candidate half is an ordinary promotion unit
     REPLICATE = "replicate"
-    COMPARE = "compare"  # a baseline cell to tell whether a body that the candidate refused is refused by both
+    COMPARE = "compare"  # a cell to tell whether a body that the other arm refused is refused by both
 
 
 @dataclass(frozen=True, slots=True)

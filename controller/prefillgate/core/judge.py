@@ -61,8 +61,9 @@ def notes_of(gate: Gate) -> tuple[str, ...]:
     """Findings of the probes and of the run, each once."""
     notes = [f"{seen.arm}: {finding}" for arm in gate.epochs.values() for seen in arm for finding in seen.findings]
     for arm, seen in gate.epochs.items():
-        if len({epoch.server_epoch for epoch in seen}) > 1:
-            notes.append(f"{arm}: {len(seen)} lives of the server were measured")
+        lives = len({epoch.server_epoch for epoch in seen})  # a resumed run meets the same one again
+        if lives > 1:
+            notes.append(f"{arm}: {lives} lives of the server were measured")
     if gate.unchecked():
         notes.append(f"{len(gate.unchecked())} cell measured but not checked yet: resume the run")
     return tuple(dict.fromkeys(notes))

@@ -106,19 +106,20 @@ def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, **place: int | None
 
 
 def _compare_refusal(gate: Gate) -> RunCell | None:
-    """The candidate refused a body that the baseline did not answer yet: ask it, to tell whose fault it is."""
+    """One arm refused a body that the other did not answer yet: ask it, to tell whose fault it is."""
     if not gate.flawed:
         return None
     asked = {
-        e.cell.case_id
+        (e.cell.arm, e.cell.case_id)
         for e in gate.measured.values()
-        if e.cell.arm == BASELINE and (e.cell.status is not Status.INVALID or e.http_status in REFUSED_BODY)
+        if e.cell.status is not Status.INVALID or e.http_status in REFUSED_BODY
     }
     for event in gate.flawed:
         refused = event.cell.status is Status.INVALID and event.http_status in REFUSED_BODY
-        if refused and event.cell.arm == CANDIDATE and event.cell.case_id not in asked:
-            attempt = gate.places.attempt(Purpose.COMPARE, BASELINE)
-            return _cell(gate, BASELINE, event.cell.case_id, Purpose.COMPARE, round=-1, attempt=attempt)
+        other = BASELINE if event.cell.arm == CANDIDATE else CANDIDATE
+        if refused and (other, event.cell.case_id) not in asked:
+            attempt = gate.places.attempt(Purpose.COMPARE, other)
+            return _cell(gate, other, event.cell.case_id, Purpose.COMPARE, round=-1, attempt=attempt)
     return None
 
 

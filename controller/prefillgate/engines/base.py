@@ -14,7 +14,12 @@ Body = dict[str, Any]
 
 
 class EngineError(Exception):
-    """A server could not be reached or did not answer as its family does. Base of both kinds."""
+    """A server could not be reached or did not answer as its family does. Base of both kinds.
+
+    `http_status` is what it answered with, None where it gave no HTTP answer or a good one.
+    """
+
+    http_status: int | None = None
 
 
 class TransientEngineError(EngineError):
@@ -23,6 +28,10 @@ class TransientEngineError(EngineError):
 
 class TerminalEngineError(EngineError):
     """Trying again will not help: TLS failure, 401, 404, HTML instead of JSON, wrong server."""
+
+
+class ModelNotServedError(TerminalEngineError):
+    """The model asked for is none of those the server has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -350,7 +350,9 @@ def probe_error(step: str, answer: Answer) -> EngineError:
     """The error for a probe request that brought no numbers."""
     words = f"the capability probe got no answer to {step}: {answer.reason}: {answer.detail}"
     again = answer.http_status in (None, 429, 500, 502, 503, 504) and answer.reason != "Tls"
-    return TransientEngineError(words) if again else TerminalEngineError(words)
+    error = TransientEngineError(words) if again else TerminalEngineError(words)
+    error.http_status = None if answer.http_status == 200 else answer.http_status
+    return error
 
 
 def moved(before: Counters | None, after: Counters | None, name: str) -> float | None:

@@ -256,7 +256,7 @@ class HttpStatusError(TerminalEngineError):
 
     def __init__(self, where: str, status: int, words: str) -> None:
         super().__init__(f"{where}: {words}")
-        self.status = status
+        self.status = self.http_status = status
         self.words = words
 
 
@@ -272,7 +272,9 @@ def status_error(where: str, status: int, body: bytes) -> EngineError:
     """The error for a status other than 200, with the server's own message."""
     words = _status_words(status, body, httpx.Headers())
     if status in _TRANSIENT_STATUS:
-        return TransientEngineError(f"{where}: {words}")
+        error = TransientEngineError(f"{where}: {words}")
+        error.http_status = status
+        return error
     return HttpStatusError(where, status, words)
 
 

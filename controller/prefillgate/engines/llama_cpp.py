@@ -25,6 +25,7 @@ from prefillgate.engines.base import (
     CellRequest,
     Counters,
     Identity,
+    ModelNotServedError,
     PreparedRequest,
     TerminalEngineError,
 )
@@ -124,7 +125,7 @@ class LlamaCpp:
             if wanted == entry["id"] or (isinstance(aliases, list) and wanted in aliases):
                 return wanted
         # This server accepts any name in a request and answers with what it has: only here a wrong one shows.
-        raise TerminalEngineError(
+        raise ModelNotServedError(
             f"{self.url} does not serve model {wanted!r}; it serves {', '.join(models) or 'none'}"
         )
 

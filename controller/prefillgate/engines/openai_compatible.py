@@ -18,6 +18,7 @@ from prefillgate.engines.base import (
     CellRequest,
     Counters,
     Identity,
+    ModelNotServedError,
     PreparedRequest,
     TerminalEngineError,
 )
@@ -76,7 +77,7 @@ class OpenAICompatible:
         models = _model_ids(self.url, await self._lane.get_json("/v1/models"))
         wanted = self.options.model
         if wanted is not None and wanted not in models:
-            raise TerminalEngineError(
+            raise ModelNotServedError(
                 f"{self.url} does not serve model {wanted!r}; it serves {', '.join(models) or 'none'}"
             )
         chosen = wanted or (models[0] if len(models) == 1 else None)

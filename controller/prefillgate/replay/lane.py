@@ -27,8 +27,12 @@ from prefillgate.engines.base import (
 )
 from prefillgate.replay.clock import Clock
 from prefillgate.replay.request import Sending, prepare
+from prefillgate.report.clean import one_line
 
 UNMARKED = "unmarked"  # the epoch of a server that shows no marker of its life
+BUSY_STATUS = frozenset({429, 503})  # asks to be left alone; the core counts it apart from refusals
+LARGEST_COUNT = 2**53  # beyond it a server's counter is no count
+_GONE = frozenset({"ConnectionRefused", "ConnectTimeout", "ConnectionLost", "Busy"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,13 @@ class LaneTimes:
     cell_timeout_seconds: float = 600.0
     idle_timeout_seconds: float = 600.0
     idle_poll_seconds: float = 0.2
-    settle_seconds: float = 2.0  # how long the server's counters may lag behind its answer
+    settle_seconds: float = 2.0  # how long the server's counters and gauges may lag behind its answer
+    refused_pause_seconds: float = 5.0  # between two refusals: a server that is being restarted needs some
+    invalid_pause_seconds: float = 2.0  # after any other invalid cell
+
+
+class NotIdleError(TransientEngineError):
+    """Other work runs on the server and does not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +68,10 @@ class Lane:
         self.engine = engine
         self.identity: Identity | None = None
         self.seen: EpochSeen | None = None
+        self.deadline_at: float | None = None  # nothing is waited for beyond it
+        self.times = times
         self._clock = clock
-        self._times = times
+        self._broke_off = False  # the last answer did not come to its end: the server may still be at it
         self._lives = 0
         self._label = ""
         self._marker: str | None = None
@@ -75,10 +87,12 @@ class Lane:
         if self.seen is not None and marker == self._marker:
             return None
         identity = await self.identify()
+        if not await self._wait_until_idle():
+            raise NotIdleError(f"{self.engine.url}: the server did not become idle")
         capabilities = await self.engine.probe(secrets.token_hex(8), identity.model)
         after = await self.engine.epoch()
         if after != identity.server_epoch:
-            raise TransientEngineError(f"{self.engine.url}: the server was restarted during its probe")
+            raise TransientEngineError(f"{self.engine.url}: EpochChanged: the server was restarted during its probe")
         self._marker = after
         findings = capabilities.findings
         if after is None:
@@ -109,21 +123,36 @@ class Lane:
         self.seen = None
 
     async def marker(self) -> str | None:
-        """The epoch now, as it would stand in a cell; None where the server shows none. Raises `EngineError`."""
-        marker = await self.engine.epoch()
-        return None if marker is None else f"{marker}{self._label}"
+        """The server's own marker of its life now; None where it shows none. Raises `EngineError`."""
+        return await self.engine.epoch()
+
+    async def settle(self) -> bool:
+        """Whether the server is at rest; waits for one that may still compute an answer that broke off."""
+        if self._broke_off:
+            try:
+                self._broke_off = not await self._wait_until_idle()
+            except EngineError:
+                self._broke_off = False  # who cannot be asked computes nothing for us
+        return not self._broke_off
 
     async def measure(self, step: RunCell, case: Case) -> Measurement:
-        """Run one cell. Call `meet` first. Never raises for what a server does."""
-        assert self.seen is not None
+        """Run one cell. Call `meet` first. Never raises for what a server does, nor for a fault of our own."""
+        try:
+            return await self._measure(step, case)
+        except Exception as error:
+            return self._not_sent(step, case, "HarnessFault", f"{type(error).__name__}: {error}")
+
+    async def _measure(self, step: RunCell, case: Case) -> Measurement:
         try:
             request = self._request(step, case)
             if not await self._wait_until_idle():
                 return self._not_sent(step, case, "NotIdle", "the server did not become idle")
             before = await self.engine.counters()
         except EngineError as error:
-            return self._not_sent(step, case, _reason(error), str(error))
-        answer = await self.engine.generate(request, self._times.cell_timeout_seconds)
+            return self.refused(step, case, error)
+        self._broke_off = True
+        answer = await self.engine.generate(request, self.times.cell_timeout_seconds)
+        self._broke_off = answer.status is AnswerStatus.FAILED
         counters = await self._settled(before, answer)
         invalid = await self._confounded(before, counters, answer)
         return self._measurement(step, case, answer, (request, invalid, _delta(before, counters)))
@@ -133,20 +162,25 @@ class Lane:
         return prepare(case, self.engine, Sending(self.seen.model, step.seed, step.nonce, self.seen.cold_proof))
 
     async def _wait_until_idle(self) -> bool:
-        deadline = self._clock.now() + self._times.idle_timeout_seconds
-        while True:
-            activity = await self.engine.activity()
-            if activity.idle is not False:
-                return True
-            if self._clock.now() >= deadline:
+        """True once nothing runs there, or where the server does not tell. Raises `EngineError`."""
+        return await self._idle_within(self.times.idle_timeout_seconds)
+
+    async def _idle_within(self, seconds: float) -> bool:
+        until = self._clock.now() + seconds
+        if self.deadline_at is not None:
+            until = min(until, self.deadline_at)
+        while (await self.engine.activity()).idle is False:
+            if self._clock.now() >= until:
                 return False
-            await self._clock.sleep(self._times.idle_poll_seconds)
+            await self._clock.sleep(self.times.idle_poll_seconds)
+        self._broke_off = False
+        return True
 
     async def _settled(self, before: Counters | None, answer: Answer) -> Counters | None:
         """The server's counters once they have moved by what the answer reports, or as they stand after a while."""
         if before is None or answer.status is not AnswerStatus.OK:
             return None
-        deadline = self._clock.now() + self._times.settle_seconds
+        until = self._clock.now() + self.times.settle_seconds
         while True:
             try:
                 after = await self.engine.counters()
@@ -154,7 +188,7 @@ class Lane:
                 return None
             moved = _delta(before, after)
             processed = _processed(answer)
-            if moved is None or processed is None or moved >= processed or self._clock.now() >= deadline:
+            if moved is None or processed is None or moved >= processed or self._clock.now() >= until:
                 return after
             await self._clock.sleep(0.05)
 
@@ -163,18 +197,23 @@ class Lane:
         if answer.status is not AnswerStatus.OK or self.seen is None:
             return None
         moved, processed = _delta(before, after), _processed(answer)
+        output = _output_delta(before, after)
+        if (moved or 0) < 0 or (output or 0) < 0:
+            self.swapped()
+            return "EpochChanged: the server's counters went backwards, it was restarted during the cell"
         if moved is not None and processed is not None and moved > processed:
             return f"OtherTraffic: the server processed {moved} prompt tokens, the cell only {processed}"
-        output = _output_delta(before, after)
         if output is not None and answer.output_tokens is not None and output > answer.output_tokens + 1:
             return f"OtherTraffic: the server wrote {output} tokens, the cell only {answer.output_tokens}"
         try:
-            if (await self.engine.activity()).idle is False:
+            if not await self._idle_within(self.times.settle_seconds):
                 return "OtherTraffic: the server was busy right after the cell"
             if await self.engine.epoch() != self._marker:
                 return "EpochChanged: the server was restarted during the cell"
-        except EngineError:
-            return "EpochChanged: the server went away right after the cell"
+        except EngineError as error:
+            if _reason(error) in _GONE:
+                return "EpochChanged: the server went away right after the cell"
+            return f"NotVerified: the server could not be asked after the cell: {error}"
         return None
 
     def _measurement(
@@ -209,14 +248,19 @@ class Lane:
         )
         return Measurement(event, texts, answer.retry_after_seconds)
 
-    def _not_sent(self, step: RunCell, case: Case, reason: str, detail: str) -> Measurement:
+    def _not_sent(
+        self, step: RunCell, case: Case, reason: str, detail: str, http_status: int | None = None
+    ) -> Measurement:
         now = self._clock.now()
         cell = replace(self._cell(step, case, Status.INVALID), started_at=now, ended_at=now)
-        return Measurement(replace(self._event(step, cell), reason=reason, detail=detail[:500]), None)
+        event = replace(self._event(step, cell), reason=reason, detail=one_line(detail, 500), http_status=http_status)
+        return Measurement(event, None)
 
     def refused(self, step: RunCell, case: Case, error: EngineError) -> Measurement:
-        """The invalid cell of a server that could not even be asked who it is."""
-        return self._not_sent(step, case, _reason(error), str(error))
+        """The invalid cell of a server that could not even be asked. Of its HTTP status only "busy" is kept: any other
+        one is no answer to this body."""
+        status = error.http_status if error.http_status in BUSY_STATUS else None
+        return self._not_sent(step, case, _reason(error), str(error), status)
 
     def _cell(self, step: RunCell, case: Case, status: Status) -> Cell:
         seen = self.seen
@@ -275,20 +319,27 @@ def _processed(answer: Answer) -> int | None:
 def _delta(before: Counters | None, after: Counters | None) -> int | None:
     if before is None or after is None:
         return None
-    if before.prompt_tokens_processed is None or after.prompt_tokens_processed is None:
-        return None
-    return int(after.prompt_tokens_processed - before.prompt_tokens_processed)
+    return _moved(before.prompt_tokens_processed, after.prompt_tokens_processed)
 
 
 def _output_delta(before: Counters | None, after: Counters | None) -> int | None:
-    if before is None or after is None or before.output_tokens is None or after.output_tokens is None:
+    return None if before is None or after is None else _moved(before.output_tokens, after.output_tokens)
+
+
+def _moved(before: float | None, after: float | None) -> int | None:
+    """By how much a counter moved; None where it is not told or no count of tokens."""
+    if before is None or after is None or not (abs(before) < LARGEST_COUNT and abs(after) < LARGEST_COUNT):
         return None
-    return int(after.output_tokens - before.output_tokens)
+    return int(after - before)
 
 
 def _reason(error: EngineError) -> str:
     """The one word for a server that could not be asked, read off its message (`url: Word: detail`)."""
-    for word in ("ConnectionRefused", "ConnectTimeout", "Tls", "ConnectionLost", "Timeout"):
+    if isinstance(error, NotIdleError):
+        return "NotIdle"
+    if error.http_status in BUSY_STATUS:
+        return "Busy"
+    for word in ("ConnectionRefused", "ConnectTimeout", "Tls", "ConnectionLost", "Timeout", "EpochChanged"):
         if f": {word}: " in str(error):
             return word
-    return "Refused" if isinstance(error, TransientEngineError) else "NotServed"
+    return "HttpError" if error.http_status is not None else "NotServed"

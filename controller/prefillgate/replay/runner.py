@@ -6,13 +6,14 @@ is never run again, one that was not is planned anew with another nonce.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from prefillgate.core.cells import BASELINE, CANDIDATE, ColdProof, Status
 from prefillgate.core.decision import Ruling
-from prefillgate.core.gate import Gate
+from prefillgate.core.gate import REFUSALS, Gate
 from prefillgate.core.journal import (
     CellChecked,
     CellMeasured,
@@ -29,12 +30,14 @@ from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplica
 from prefillgate.engines.base import EngineError
 from prefillgate.replay.checks import CheckContext, CheckSuite
 from prefillgate.replay.clock import Clock
-from prefillgate.replay.lane import Lane
+from prefillgate.replay.lane import BUSY_STATUS, Lane, LaneTimes, Measurement, NotIdleError
 from prefillgate.replay.replay_set import ReplaySet
 
 SEPARATION_POLL_SECONDS = 2.0
-REFUSED_PAUSE_SECONDS = 2.0
-MAX_BUSY_WAIT_SECONDS = 300.0
+SEPARATION_ASK_SECONDS = 2.0  # how long one look at the candidate's epoch may take
+FIRST_BUSY_WAIT_SECONDS = 1.0  # doubled with each 429 or 503 that names no time
+MAX_UNTOLD_BUSY_WAIT_SECONDS = 30.0
+MAX_BUSY_WAIT_SECONDS = 300.0  # of what a server asks for; it is asked again then
 
 
 class Watcher(Protocol):
@@ -71,6 +74,7 @@ class Runner:
     deadline_at: float | None = None
     one_server: bool = False  # both arms behind one address: a change of model starts a new epoch
     _last_arm: str | None = None
+    _busy_in_a_row: int = 0
 
     def record(self, event: Event, texts: Texts | None = None) -> None:
         """Write an event, then fold it."""
@@ -121,15 +125,33 @@ class Runner:
             lane.swapped()
         self._last_arm = step.arm
         try:
+            await self._others_at_rest(step.arm)
             await self.meet(step.arm)
             measurement = await lane.measure(step, case)
         except EngineError as error:
             measurement = lane.refused(step, case, error)
         event = measurement.event
         self.record(event, measurement.texts)
+        busy = event.http_status in BUSY_STATUS
+        self._busy_in_a_row = self._busy_in_a_row + 1 if busy else 0
         if event.cell.status is Status.INVALID:
-            wait = measurement.retry_after_seconds
-            await self._pause(REFUSED_PAUSE_SECONDS if wait is None else min(wait, MAX_BUSY_WAIT_SECONDS))
+            await self._pause(self._wait_after(measurement, lane.times))
+
+    async def _others_at_rest(self, arm: str) -> None:
+        """The other arm's server may still compute an answer that its client gave up: never both at once."""
+        for other, lane in self.lanes.items():
+            if other != arm and not await lane.settle():
+                raise NotIdleError(f"{lane.engine.url}: the {other} still computes an answer that broke off")
+
+    def _wait_after(self, measurement: Measurement, times: LaneTimes) -> float:
+        """Seconds to leave the server alone after an invalid cell."""
+        event, asked = measurement.event, measurement.retry_after_seconds
+        if asked is not None:
+            return max(FIRST_BUSY_WAIT_SECONDS, min(asked, MAX_BUSY_WAIT_SECONDS))
+        if event.http_status in BUSY_STATUS:
+            doubled = FIRST_BUSY_WAIT_SECONDS * 2.0 ** min(self._busy_in_a_row - 1, 10)
+            return min(doubled, MAX_UNTOLD_BUSY_WAIT_SECONDS)
+        return times.refused_pause_seconds if event.reason in REFUSALS else times.invalid_pause_seconds
 
     async def _pause(self, seconds: float) -> None:
         if self.deadline_at is not None:
@@ -193,10 +215,13 @@ class Runner:
     async def _restarted(self, step: Separate) -> str | None:
         """What the candidate's new epoch is, once it was probed; None while it is the old one or away."""
         try:
-            marker = await self.lanes[CANDIDATE].marker()
-            if marker is None or step.trigger_epoch is None or marker == step.trigger_epoch:
+            async with asyncio.timeout(SEPARATION_ASK_SECONDS):
+                marker = await self.lanes[CANDIDATE].marker()
+            # A change of model behind one address adds /1, /2, ... to the epoch; that is no restart.
+            before = None if step.trigger_epoch is None else step.trigger_epoch.partition("/")[0]
+            if marker is None or before is None or marker == before:
                 return None
             await self.meet(CANDIDATE)
-        except EngineError:
+        except (EngineError, TimeoutError):
             return None
-        return f"candidate epoch {step.trigger_epoch} before, {marker} after"
+        return f"candidate epoch {before} before, {marker} after"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -113,17 +113,21 @@ def _first_difference(stored: Policy, wanted: Policy) -> str:
     return "equal"
 
 
-def one_server(request: RunRequest, identities: dict[str, Identity]) -> bool:
-    """Whether both arms stand behind one server. Raises `SameServer` where the model is the same too."""
+def one_server(urls: Mapping[str, str], identities: Mapping[str, Identity]) -> bool:
+    """Whether both arms stand behind one server. Raises `SameServer` where the model is the same too.
+
+    `urls` are the addresses as the engines write them, both in one form.
+    """
     baseline, candidate = identities[BASELINE], identities[CANDIDATE]
-    same_place = request.baseline.url.rstrip("/") == request.candidate.url.rstrip("/")
+    same_place = urls[BASELINE] == urls[CANDIDATE]
     same_life = baseline.server_epoch is not None and baseline.server_epoch == candidate.server_epoch
     if not same_place and not same_life:
         return False
     if baseline.model == candidate.model:
         raise SameServer(
-            f"baseline {request.baseline.url} and candidate {request.candidate.url} are the same server with the same "
-            f"model ({baseline.model}): nothing could be compared"
+            f"baseline {urls[BASELINE]} and candidate {urls[CANDIDATE]} are the same server with the same "
+            f"model ({baseline.model}): nothing could be compared (allowed: two servers, or one with two models named "
+            "by --baseline-model and --candidate-model)"
         )
     return True
 
