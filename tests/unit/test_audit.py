@@ -115,11 +115,11 @@ def test_one_prompt_supplies_at_most_its_share_of_the_units() -> None:
     assert facts([*three, *[fresh("c0")] * 20, *seven]).clean_prefills_needed == 1
 
 
-def test_units_beyond_a_prompts_share_count_when_they_are_bad() -> None:
+def test_units_beyond_a_prompts_share_count_against_it_when_they_are_bad() -> None:
     cells = [*(fresh(f"c{place % 4}") for place in range(56)), fresh("c0", bad=True)]
     ledger = build_ledger(classify(cells), CANDIDATE)
     assert ledger.bad == 1
-    assert clean_needed(ledger, ["c0", "c1", "c2", "c3"], STANDARD) == 0  # ceil(56/4) = 14: 13 clean and the bad one
+    assert clean_needed(ledger, ["c0", "c1", "c2", "c3"], STANDARD) == 0  # ceil(56/4) = 14 of the 15 of c0
     two = [*(fresh(f"c{place % 4}") for place in range(56)), *[fresh("c0", bad=True)] * 2]
     assert clean_needed(build_ledger(classify(two), CANDIDATE), ["c0", "c1", "c2", "c3"], STANDARD) == 17
 
@@ -128,6 +128,22 @@ def test_the_share_is_filled_with_the_units_that_prefilled_most() -> None:
     cells = [fresh("c0", cached=50)] * 16 + [fresh("c0")] * 16 + [fresh("c1")] * 16
     assert facts(cells).clean_prefills_needed == 0
     assert facts([each for each in cells if each.cached_tokens or each.case_id == "c1"]).clean_prefills_needed == 1
+
+
+def test_bad_units_fill_the_share_of_their_prompt() -> None:
+    """P = 40: ceil(75/40) = 2 units of one prompt count at the last entry, here the two bad ones."""
+    filled = [*[fresh("c0", bad=True)] * 2, *[fresh("c0")] * 5]
+    others = [fresh(f"c{place}") for place in range(1, 40)] + [fresh(f"c{place}") for place in range(1, 34)]
+    assert facts([*filled, *others]).clean_prefills_needed == 1
+    assert facts([*filled, *others, fresh("c34")]).clean_prefills_needed == 0
+
+
+def test_a_bad_unit_never_takes_the_place_of_a_clean_one_that_prefilled_more() -> None:
+    """Else taking its proof from the bad cell, so that it is no unit, would raise n."""
+    clean = [fresh(f"c{place % 4}") for place in range(56)]
+    with_unit = [*clean, fresh("c0", cached=50, bad=True)]
+    without = [*clean, cell("c0", cached=None, bad=True)]
+    assert facts(with_unit).clean_prefills_needed == facts(without).clean_prefills_needed == 0
 
 
 def test_a_later_entry_may_be_nearer_where_prompts_are_few() -> None:

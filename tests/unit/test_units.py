@@ -225,9 +225,9 @@ def test_the_timeline_has_units_and_bad_cells_outside_of_them_in_start_order() -
     assert seen.outcomes(after=10) == []
 
 
-def test_weights_are_told_by_case_and_outcome() -> None:
+def test_weights_are_told_by_case() -> None:
     seen = ledger(fresh("a", cached=10), fresh("a", bad=True), fresh("b"), copy("b", bad=True), fresh("c", bad=None))
-    assert seen.weights_by_case() == {"a": ([Fraction(99, 100)], [Fraction(1)]), "b": ([], [Fraction(1)])}
+    assert seen.weights_by_case() == {"a": [Fraction(99, 100), Fraction(1)], "b": [Fraction(1)]}
 
 
 # One arm restated

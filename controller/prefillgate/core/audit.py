@@ -158,7 +158,8 @@ def too_many_invalid(cells: Iterable[Cell]) -> Distrust | None:
     for arm, other in (ARMS, ARMS[::-1]):
         if not total[arm] or not total[other]:
             continue
-        if fisher_one_sided(invalid[arm], total[arm], invalid[other], total[other]) < LOPSIDED_P:
+        p_value = fisher_one_sided(invalid[arm], total[arm], invalid[other], total[other])
+        if p_value < LOPSIDED_P:  # equivalent mutant: no table of two arms has a p value of exactly .01
             said = f"{invalid[arm]} of {total[arm]} cells of the {arm} were invalid, "
             said += f"{invalid[other]} of {total[other]} of the {other}"
             return Distrust(Reason.ERRORS_LOPSIDED, said)
@@ -186,19 +187,16 @@ def clean_needed(ledger: UnitLedger, cases: Sequence[str], policy: Policy) -> in
 
 
 def _capped_units(ledger: UnitLedger, limit: int) -> int:
-    """n with at most `limit` clean units of one prompt; bad units always count."""
-    return floor_of_sum(
-        weight
-        for clean, bad in ledger.weights_by_case().values()
-        for weight in (*bad, *sorted(clean, reverse=True)[: max(0, limit - len(bad))])
-    )
+    """n with at most `limit` units of one prompt, those that prefilled most; its further bad ones count in k alone."""
+    by_case = ledger.weights_by_case().values()
+    return floor_of_sum(weight for weights in by_case for weight in sorted(weights, reverse=True)[:limit])
 
 
 def _last_replicate_start(classified: Sequence[Classified]) -> int:
     """Position of the first cell of the last replicate: the CUSUM starts anew there. -1 without one."""
     last = max((item.cell.replicate for item in classified), default=0)
     if not last:
-        return -1
+        return -1  # equivalent mutant: any number below the first position
     return next(position for position, item in enumerate(classified) if item.cell.replicate == last)
 
 
@@ -229,7 +227,8 @@ def _replicate(
         if item.cell.arm == BASELINE:
             mates[item.cell.case_id].append(item)
     prompts = tuple(item.cell.case_id for item in candidates)
-    result = Replicate(ReplicatePlan(number, prompts, tuple(True for _ in prompts)), policy)
+    coins = tuple(True for _ in prompts)  # equivalent mutant: a log is not scheduled, so nothing reads its coins
+    result = Replicate(ReplicatePlan(number, prompts, coins), policy)
     result.separation, result.separation_detail = separation_of(number, items, classified, policy.gap_seconds)
     if result.separation is None:
         result.aborted = result.separation_detail
@@ -253,11 +252,8 @@ def separation_of(
     """
     own = {id(item) for item in items}
     position = next(index for index, item in enumerate(classified) if id(item) in own)
-    bad = [
-        item.cell
-        for item in classified[:position]
-        if item.cell.arm == CANDIDATE and item.cell.replicate < number and item.cell.outcome()
-    ]
+    earlier = (item.cell for item in classified[:position] if item.cell.arm == CANDIDATE and item.cell.outcome())
+    bad = [cell for cell in earlier if cell.replicate < number]  # equivalent mutant: its own cells are not earlier
     candidates = [item.cell for item in items if item.cell.arm == CANDIDATE]
     if not bad:
         return None, "no bad candidate cell before it: nothing triggered it"

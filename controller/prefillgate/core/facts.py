@@ -62,21 +62,23 @@ class Facts:
 def compare(classified: Sequence[Classified]) -> Comparison:
     """The naive test by request and the honest ones by prefill, one-sided, over the prompts both arms saw.
 
-    None where an arm has nothing to compare.
+    The screen alone: a replicate is analysed by itself (STATISTICS.md section 4). None where an arm has nothing to
+    compare.
     """
-    cases = {arm: {item.cell.case_id for item in classified if item.cell.arm == arm} for arm in (BASELINE, CANDIDATE)}
+    screen = [item for item in classified if not item.cell.replicate]
+    cases = {arm: {item.cell.case_id for item in screen if item.cell.arm == arm} for arm in (BASELINE, CANDIDATE)}
     common = cases[BASELINE] & cases[CANDIDATE]
     requests, prefills = [], []
     for arm in (CANDIDATE, BASELINE):
         outcomes = [
             outcome
-            for item in classified
+            for item in screen
             if item.cell.arm == arm and item.cell.case_id in common and (outcome := item.cell.outcome()) is not None
         ]
         units = [
             bool(unit.bad)
             for unit in build_ledger(classified, arm).units
-            if unit.case_id in common and unit.bad is not None
+            if unit.case_id in common and unit.bad is not None and not unit.cell.replicate
         ]
         requests.append((sum(outcomes), len(outcomes)))
         prefills.append((sum(units), len(units)))

@@ -14,7 +14,8 @@ from prefillgate.core.freshness import Classified
 from prefillgate.core.verdict import ArmCounts, CellClass
 
 WHOLE = Fraction(1)  # the weight of a prefill of which nothing was cached
-SAFE_DISTANCE = 1e-6  # from a whole number, at which a sum of doubles has the exact sum's floor
+# How far from a whole number a sum of doubles has the exact sum's floor: their error is below n^2 2^-53.
+SAFE_DISTANCE = 1e-6  # equivalent mutant: nearer, the exact sum answers the same, only later
 
 
 @dataclass(slots=True)
@@ -55,16 +56,15 @@ class UnitLedger:
         """n: floor of the sum of (1 - r) over fresh units whose own outcome is known: no copy of one changes it."""
         return floor_of_sum(unit.weight for unit in self.units if unit.own_outcome is not None)
 
-    def weights_by_case(self) -> dict[str, tuple[list[Fraction], list[Fraction]]]:
-        """Per case the weights of its (clean, bad) units, of those that n counts."""
-        result: dict[str, tuple[list[Fraction], list[Fraction]]] = {}
+    def weights_by_case(self) -> dict[str, list[Fraction]]:
+        """Per case the weights of its units, of those that n counts."""
+        result: dict[str, list[Fraction]] = {}
         for unit in self.units:
             if unit.own_outcome is not None:
-                clean, bad = result.setdefault(unit.case_id, ([], []))
-                (bad if unit.bad else clean).append(unit.weight)
+                result.setdefault(unit.case_id, []).append(unit.weight)
         return result
 
-    def outcomes(self, after: int = -1) -> list[bool]:
+    def outcomes(self, after: int = -1) -> list[bool]:  # equivalent mutant: any number below the first position
         """Outcomes in start order for the CUSUM: screen cells (replicate 0) whose start order is above `after`."""
         return [
             True if unit is None else bool(unit.bad)
