@@ -46,13 +46,13 @@ def sentences(facts: Facts, arms: tuple[ArmCounts, ArmCounts]) -> tuple[str, ...
     baseline, candidate = arms
     parts = [
         _headline(facts),
+        _rollback(facts, candidate),
         _seen("candidate", candidate),
         _seen("baseline", baseline),
         *(_replicate(replicate) for replicate in facts.replicates),
         facts.throughput.sentence,
         _outputs(facts),
         _population(facts),
-        _rollback(facts, candidate),
     ]
     return tuple(part for part in parts if part)
 
@@ -137,8 +137,8 @@ def _rollback(facts: Facts, candidate: ArmCounts) -> str:
     if facts.ruling.decision is Outcome.ROLLBACK or not facts.ever_alarmed:
         return ""
     return (
-        f"Rollback is refused: {candidate.bad_requests} bad requests hang off {candidate.prefills} prefills, and no "
-        "replicate with fresh prefills has confirmed a regression."
+        f"Rollback is refused: {candidate.bad_requests} bad requests hang off {candidate.bad_prefills} bad prefills, "
+        "and no replicate with fresh prefills has confirmed a regression."
     )
 
 

@@ -50,6 +50,7 @@ class SummaryOptions:
     palette: Palette = Palette()
 
 
+SENTENCE_LINES = 13
 PLAIN = SummaryOptions()
 
 
@@ -89,7 +90,7 @@ def _sentences(verdict: Verdict) -> list[str]:
     told: list[str] = []
     for sentence in verdict.decision.sentences:
         told += _wrap(sentence, "", 3)
-    return told[:8]
+    return told if len(told) <= SENTENCE_LINES else [*told[: SENTENCE_LINES - 1], "…"]
 
 
 def _changed(verdict: Verdict) -> list[str]:
