@@ -1,10 +1,87 @@
-"""`prefillgate run --dry-run`: the plan, its prefills, its error bounds, and nothing is run."""
+"""`prefillgate run --dry-run`: the plan, its prefills and its error bounds; no server is asked."""
 
 from __future__ import annotations
 
-from prefillgate.replay.session import RunRequest
+import json
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from prefillgate.core.acceptance import AcceptanceTable, false_promotion, power
+from prefillgate.core.evalue import replicate_threshold
+from prefillgate.core.journal import Planned
+from prefillgate.core.planning import expected_prefills, pairable_cases, plan_warnings, promotion_power
+from prefillgate.replay.request import GATE_FIELDS
+from prefillgate.replay.session import RunRequest, plan_run
+from prefillgate.report.clean import one_line
+
+RATES = (0.0, 0.01, 0.05, 0.10)
 
 
 def dry_run(request: RunRequest, as_json: bool) -> int:
-    """Print the plan."""
+    """Print the plan; exit code 0."""
+    planned = plan_run(request, request.seed or 0, 0.0, request.policy.policy)
+    document = plan_document(planned)
+    click.echo(json.dumps(document, indent=2) if as_json else _page(planned, document))
     return 0
+
+
+def plan_document(planned: Planned) -> dict[str, Any]:
+    """The plan as one JSON object: `baseline`, `candidate`, `replay_set`, `policy`, `acceptance`, `false_promotion`,
+    `false_rollback`, `power`, `prefills`, `budget`, `gate_changes`, `warnings`."""
+    policy = planned.policy
+    table = AcceptanceTable(policy.margin, policy.alpha, policy.acceptance)
+    cost = expected_prefills(policy, len(planned.cases), pairable_cases(policy, planned.cases))
+    attempts = range(planned.first_replicate, planned.first_replicate + policy.replicate.max_attempts)
+    flags = len(policy.flags)
+    return {
+        "baseline": planned.baseline_url,
+        "candidate": planned.candidate_url,
+        "replay_set": {
+            "name": planned.replay_set_name,
+            "sha256": planned.replay_set_sha256,
+            "prompts": len(planned.cases),
+        },
+        "policy": policy.name,
+        "margin": policy.margin,
+        "acceptance": [{"bad": bad, "prefills": entry} for bad, entry in enumerate(policy.acceptance)],
+        "false_promotion": false_promotion(table),
+        "false_rollback": sum(flags / replicate_threshold(number, policy.replicate, flags) for number in attempts),
+        "power": [
+            {
+                "rate": rate,
+                "promote": promotion_power(policy, rate, len(planned.cases)),
+                "expected_prefills": power(table, rate).expected_prefills,
+            }
+            for rate in RATES
+        ],
+        "prefills": {**asdict(cost), "total": cost.total},
+        "budget": policy.budget,
+        "gate_changes": [*GATE_FIELDS, "the engine's freshness knob, or a nonce on the first line"],
+        "warnings": list(plan_warnings(policy, planned.cases, planned.first_replicate)),
+    }
+
+
+def _page(planned: Planned, document: dict[str, Any]) -> str:
+    policy, cost = planned.policy, document["prefills"]
+    entries = ", ".join(f"{row['prefills']} with {row['bad']} bad" for row in document["acceptance"])
+    spent = [f"{cost['candidate']} candidate", f"{cost['baseline_pass']} baseline pass"]
+    spent += [f"{cost['pair_halves']} baseline halves of pairs", f"{cost['warm_up']} warm-up"]
+    spent += [f"{cost['second_pass']} second pass"] if cost["second_pass"] else []
+    rows = [
+        ("plan", f"{one_line(planned.replay_set_name)}, {len(planned.cases)} prompts, policy {policy.name}"),
+        ("baseline", one_line(planned.baseline_url)),
+        ("candidate", one_line(planned.candidate_url)),
+        ("promotes at", f"{entries} fresh prefills"),
+        ("excludes", f"a bad rate of {100 * policy.margin:g} % or more"),
+        ("false promotion", f"{document['false_promotion']:.6f} at that rate, exact"),
+        ("false rollback", f"at most {document['false_rollback']:.4f}; only a fresh replicate allows one"),
+        *(("P(promote)", f"{row['promote']:.3f} at {100 * row['rate']:g} % bad") for row in document["power"]),
+        ("prefills", f"{cost['total']} when nothing is bad: {', '.join(spent)}"),
+        ("at the cap", f"{cost['budget']}, both arms"),
+        ("a replicate", f"{cost['replicate_least']} to {cost['replicate_most']} more, inside the cap"),
+        ("the gate sets", ", ".join(document["gate_changes"])),
+        *(("warning", one_line(warning)) for warning in document["warnings"]),
+    ]
+    return "\n".join(f"{name:<16} {text}" for name, text in rows)
