@@ -176,3 +176,8 @@ def differences(row: Row, found: Found) -> list[str]:
     if not low <= row.p95 <= high:
         wrong.append(f"p95 between {low} and {high}, printed {row.p95}")
     return wrong
+
+
+# Wald's bounds on expected prefills of a test with power .9 and alpha .05, best allocation (STATISTICS.md section 6).
+WALD_ROLLBACK = {(0, 0.30): 19.4, (0.05, 0.50): 16.5, (0, 0.90): 4.5, (0.02, 0.20): 49.2}
+WALD_PROMOTION = {0.0: 22.6, 0.01: 33.3, 0.02: 45.9, 0.05: 92.4}

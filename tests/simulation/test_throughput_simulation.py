@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from prefillgate.core.throughput import STAKES, e_values
+from prefillgate.core.throughput_bets import STAKES, e_values
 from prefillgate.core.throughput_plan import pair_spread
 
 RUNS = 2000

@@ -26,6 +26,7 @@ from prefillgate.core.journal import (
     SeparationKept,
 )
 from prefillgate.core.judge import judge
+from prefillgate.core.places import derived_nonce, derived_seed
 from prefillgate.core.policy import Policy
 from prefillgate.core.replicate import Ending
 from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Stop, next_step
@@ -154,6 +155,10 @@ def test_with_an_instrument_check_the_second_pass_follows_with_equal_seeds_and_n
     assert [step.case_id for step in second] == list(run.gate.places.second_pass)
     assert {(s.case_id, s.seed) for s in first} == {(s.case_id, s.seed) for s in second}
     assert len({step.nonce for step in run.cells}) == 24
+    for step in run.cells:
+        label = ("run", 0, -2, None, step.case_id)
+        assert step.seed == derived_seed(7, *label)
+        assert step.nonce == derived_nonce(7, *label, 1, 0, step.purpose is Purpose.AA)
 
 
 def test_a_pair_runs_both_arms_at_once_in_the_order_of_its_coin() -> None:
@@ -413,6 +418,20 @@ def test_another_replicate_seed_gives_other_seeds_and_nonces() -> None:
         assert isinstance(step, RunCell)
         found |= {step.seed, step.nonce}
     assert len(found) == 4
+
+
+def test_the_second_replicate_takes_its_own_seed() -> None:
+    gate = started()
+    screen(gate, True, True)
+    for number, seed in ((1, 9), (2, 10)):
+        gate.apply(ReplicateStarted(number, 20.0, seed))
+        gate.apply(SeparationKept(number, 30.0, "restart"))
+        step = next_step(gate)
+        assert isinstance(step, RunCell)
+        assert step.seed == derived_seed(seed, "replicate", number, 0, 0, step.case_id)
+        assert step.nonce == derived_nonce(seed, "replicate", number, 0, 0, step.case_id, 1, 0, False)
+        gate.apply(ReplicateAborted(number, 40.0, "separation impossible"))
+        screen(gate, False)
 
 
 def test_an_invalid_half_is_planned_again_with_a_new_nonce_and_the_same_seed() -> None:

@@ -16,6 +16,8 @@ from prefillgate.core.places import derived_nonce, derived_seed
 from prefillgate.core.snapshot import acceptance_reached, take_snapshot
 from prefillgate.core.verdict import Outcome
 
+COMPARE_ROUND, PASS_ROUND = -1, -2  # cells outside of the rounds of the screen
+
 
 @dataclass(frozen=True, slots=True)
 class RunCell:
@@ -81,27 +83,36 @@ def next_step(gate: Gate) -> Step:
     return _compare_refusal(gate) or _baseline_pass(gate) or _replicate(gate) or _screen(gate)
 
 
-def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, **place: int | None) -> RunCell:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a planned cell stands."""
+
+    attempt: int
+    round: int = 0
+    pair: int | None = None
+    replicate: int = 0
+
+
+def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, place: _Place) -> RunCell:
     """A planned cell. Seed and nonce depend on the place, not on the arm: equal on both.
 
     A resumed run has new nonces: the cell it was killed in may have warmed the server with the old one. So has the
     second pass over the baseline, whose seeds are those of the first.
     """
-    pair, round_number, replicate = place.get("pair"), place.get("round") or 0, place.get("replicate") or 0
-    attempt = place.get("attempt") or 1
-    label = (purpose if purpose is Purpose.REPLICATE else "run", replicate, round_number, pair, case)
-    run_seed = gate.plan.seed if not replicate else gate.replicate_seeds[-1].seed
+    group = purpose if purpose is Purpose.REPLICATE else "run"
+    label = (group, place.replicate, place.round, place.pair, case)
+    run_seed = gate.replicate_seeds[-1].seed if place.replicate else gate.plan.seed
     return RunCell(
         cell_id=gate.next_cell_id(),
         arm=arm,
         case_id=case,
         purpose=purpose,
-        pair=pair,
-        round=round_number,
-        replicate=replicate,
-        attempt=attempt,
+        pair=place.pair,
+        round=place.round,
+        replicate=place.replicate,
+        attempt=place.attempt,
         seed=derived_seed(run_seed, *label),
-        nonce=derived_nonce(run_seed, *label, attempt, gate.session, purpose is Purpose.AA),
+        nonce=derived_nonce(run_seed, *label, place.attempt, gate.session, purpose is Purpose.AA),
     )
 
 
@@ -119,19 +130,19 @@ def _compare_refusal(gate: Gate) -> RunCell | None:
         other = BASELINE if event.cell.arm == CANDIDATE else CANDIDATE
         if refused and (other, event.cell.case_id) not in asked:
             attempt = gate.places.attempt(Purpose.COMPARE, other)
-            return _cell(gate, other, event.cell.case_id, Purpose.COMPARE, round=-1, attempt=attempt)
+            return _cell(gate, other, event.cell.case_id, Purpose.COMPARE, _Place(attempt, COMPARE_ROUND))
     return None
 
 
 def _baseline_pass(gate: Gate) -> RunCell | None:
     places = gate.places
     if places.passed < len(places.baseline_pass):
-        case, purpose, round_number = places.baseline_pass[places.passed], Purpose.BASELINE_PASS, -2
+        case, purpose = places.baseline_pass[places.passed], Purpose.BASELINE_PASS
     elif places.passed_again < len(places.second_pass):
-        case, purpose, round_number = places.second_pass[places.passed_again], Purpose.AA, -2
+        case, purpose = places.second_pass[places.passed_again], Purpose.AA
     else:
         return None
-    return _cell(gate, BASELINE, case, purpose, round=round_number, attempt=places.attempt(purpose, BASELINE))
+    return _cell(gate, BASELINE, case, purpose, _Place(places.attempt(purpose, BASELINE), PASS_ROUND))
 
 
 def _replicate(gate: Gate) -> Step | None:
@@ -142,8 +153,8 @@ def _replicate(gate: Gate) -> Step | None:
         half = running.next_half()
         if half is not None:
             number = running.plan.number
-            place = {"pair": half.pair, "replicate": number, "attempt": half.tries}
-            return _cell(gate, half.arm, half.case_id, Purpose.REPLICATE, **place)
+            place = _Place(half.tries, pair=half.pair, replicate=number)
+            return _cell(gate, half.arm, half.case_id, Purpose.REPLICATE, place)
     if gate.alarm and gate.places.open_pair is None:
         number = gate.plan.first_replicate + len(gate.replicates)
         return StartReplicate(number, derived_seed(gate.plan.seed, "replicate", number, gate.next_cell_id()))
@@ -151,7 +162,7 @@ def _replicate(gate: Gate) -> Step | None:
 
 
 def _separate(gate: Gate, number: int) -> Separate:
-    bad = [e.cell for e in gate.scored if e.cell.arm == CANDIDATE and e.cell.bad and e.cell.replicate < number]
+    bad = [e.cell for e in gate.scored if e.cell.arm == CANDIDATE and e.cell.bad]
     last = bad[-1] if bad else None
     ended = None if last is None else (last.ended_at if last.ended_at is not None else last.started_at)
     not_before = None if ended is None else ended + gate.plan.policy.replicate.gap_seconds
@@ -178,4 +189,4 @@ def _screen(gate: Gate) -> RunCell:
 
 def _screen_cell(gate: Gate, arm: str, case: str, purpose: Purpose, pair: int | None) -> RunCell:
     attempt = gate.places.attempt(purpose, arm)
-    return _cell(gate, arm, case, purpose, pair=pair, round=gate.places.round, attempt=attempt)
+    return _cell(gate, arm, case, purpose, _Place(attempt, gate.places.round, pair))
