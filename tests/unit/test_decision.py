@@ -105,7 +105,7 @@ def test_only_promote_allows_promotion_and_only_rollback_allows_a_rollback() -> 
 
 
 def test_nothing_known_yet_goes_on() -> None:
-    assert Snapshot().max_replicates == 2
+    assert (Snapshot().max_replicates, Snapshot().budget_left) == (2, 1)
     assert decide(Snapshot()) == Ruling(CONTINUE, Reason.MORE_EVIDENCE_NEEDED)
 
 
