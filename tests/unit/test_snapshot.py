@@ -143,6 +143,16 @@ def test_a_prompt_that_only_one_flag_knows_is_missing() -> None:
     assert (acceptance_reached(gate), clean_prefills_needed(gate)) == (False, 32)
 
 
+def test_a_prompt_fresh_under_one_flag_alone_holds_up_the_others() -> None:
+    gate = started(quality_only(flags=TWO), cases=2)
+    for _ in range(32):
+        cell_id = measure(gate, cell(case="c0"))
+        gate.apply(CellChecked(cell_id, (outcome(False, "schema"), outcome(False, "words"))))
+    cell_id = measure(gate, cell(case="c1"))
+    gate.apply(CellChecked(cell_id, (outcome(False, "schema"), outcome(None, "words"))))
+    assert (acceptance_reached(gate), clean_prefills_needed(gate)) == (False, 1)
+
+
 # The snapshot
 
 
