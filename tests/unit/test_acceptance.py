@@ -102,6 +102,7 @@ def test_one_look_needs_the_printed_units(margin: float, expected: list[int]) ->
         (0.5, 0.25, None, (3, 5, 9)),
         (0.02, 0.05, None, (170, 273, 404)),
         (0.02, 0.05, 400, (173, 269, 398)),
+        (0.02, 0.0484, None, (174, 272, 401)),
         (0.01, 0.05, None, (344, 546, 803)),
         (0.01, 0.001, 1200, (795, 990, 1200)),
     ],
@@ -127,6 +128,12 @@ def test_the_search_finds_what_trying_every_table_finds() -> None:
     assert find_table(margin, alpha, cap) == cheapest
 
 
+def test_one_look_may_spend_its_error_to_the_last_bit() -> None:
+    assert acceptance.fixed_sample_units(0.5, 0.5, 0) == 1
+    assert acceptance.fixed_sample_units(0.5, 0.5, 1) == 3
+    assert acceptance.fixed_sample_units(0.5, 0.49, 1) == 4
+
+
 def test_fewer_bad_units_may_be_allowed() -> None:
     assert find_table(0.10, 0.05, bad_allowed=0).entries == (29,)
     assert find_table(0.10, 0.05, bad_allowed=1).entries == (30, 58)
@@ -139,6 +146,8 @@ def test_the_affordable_margin_is_the_first_whole_percent_with_the_power() -> No
     assert acceptance.power(find_table(round(margin - 0.01, 2), 0.05), 0.02).promote < 0.8
     assert acceptance.affordable_margin(0.02, 0.8, 0.05, cap=30) == 0.15
     assert acceptance.affordable_margin(1.0, 0.8, 0.05) is None
+    assert acceptance.affordable_margin(0.5, 0.87, 0.05) == 0.99
+    assert acceptance.affordable_margin(0.5, 0.88, 0.05) is None
     assert acceptance.affordable_margin(0.0, 1.0, 0.05, cap=300) == 0.01
     assert acceptance.affordable_margin(0.0, 1.0, 0.05, cap=299) == 0.01
     assert acceptance.affordable_margin(0.0, 1.0, 0.05, cap=298) == 0.02
@@ -188,6 +197,7 @@ def test_the_smallest_sample_meets_alpha_exactly_at_powers() -> None:
     assert acceptance.smallest_units(0.5, 0.5) == 1
     assert acceptance.smallest_units(0.9, 0.5) == 1
     assert acceptance.smallest_units(0.0003, 0.05) == 9985
+    assert acceptance.smallest_units(-math.expm1(math.log(0.05) / 10_000), 0.05) == 10_000
 
 
 @pytest.mark.parametrize(
@@ -199,7 +209,7 @@ def test_the_smallest_sample_meets_alpha_exactly_at_powers() -> None:
         (lambda: find_table(None, 0.05), "margin must be a number, got None"),  # type: ignore[arg-type]
         (lambda: find_table(True, 0.05), "margin must be a number, got True"),
         (lambda: find_table(0.1, 0.0), "alpha must be above 0 and at most 0.5, got 0.0"),
-        (lambda: find_table(0.1, 0.51), "alpha must be above 0 and at most 0.5, got 0.51"),
+        (lambda: find_table(0.1, 0.501), "alpha must be above 0 and at most 0.5, got 0.501"),
         (lambda: find_table(0.1, 0.05, 28), "cap 28 is below 29, the smallest possible at margin 0.1, alpha 0.05"),
         (lambda: find_table(0.1, 0.05, 0), "cap must be a whole number of at least 1, got 0"),
         (lambda: find_table(0.1, 0.05, True), "cap must be a whole number of at least 1, got True"),

@@ -50,6 +50,13 @@ def test_binomial_probabilities_and_tails_agree_with_scipy(units: int, rate: flo
         assert exact.binomial_at_most(bad, units, rate) == pytest.approx(stats.binom.cdf(bad, units, rate), rel=1e-11)
 
 
+def test_a_bound_is_the_first_rate_that_meets_its_error() -> None:
+    # One unit: P(bad) is the rate itself, so the bound of error one half is one half to the last bit.
+    assert exact.rate_lower_bound(1, 1, 0.5) == 0.5
+    assert 0.5 - 1e-15 < exact.rate_upper_bound(0, 1, 0.5) <= 0.5
+    assert 1 - 1e-15 < exact.t_limit(exact.noncentral_t_above(1.0, 5), 5) <= 1.0
+
+
 def test_binomial_ends_are_exact() -> None:
     assert [exact.binomial_pmf(k, 2, 0.0) for k in range(3)] == [1.0, 0.0, 0.0]
     assert [exact.binomial_pmf(k, 2, 1.0) for k in range(3)] == [0.0, 0.0, 1.0]
@@ -98,6 +105,12 @@ def test_boschloo_agrees_with_scipy_and_never_exceeds_fisher(table: tuple[int, i
     theirs = stats.boschloo_exact([[a, c], [n - a, m - c]], alternative="greater", n=256).pvalue
     assert ours == pytest.approx(theirs, rel=2e-6)
     assert ours <= exact.fisher_one_sided(*table)
+
+
+def test_the_search_for_the_supremum_is_pinned() -> None:
+    # The last digits show every number that the grid and its refinement are made of.
+    assert exact.boschloo_one_sided(5, 18, 1, 17) == pytest.approx(0.053769328910016984, rel=1e-13)
+    assert exact.boschloo_one_sided(2, 3, 4, 25) == pytest.approx(0.04834032696078161, rel=1e-13)
 
 
 def test_boschloo_gives_way_to_fisher_above_its_limit() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from prefillgate.core.acceptance import STANDARD
 from prefillgate.core.instrument import AaPair, check_instrument
-from prefillgate.core.throughput import BaselinePass, e_values
+from prefillgate.core.throughput import BaselinePass
+from prefillgate.core.throughput_bets import e_values
 
 CLEAN = AaPair("case", False, False)
 WORSE = AaPair("case", False, True)
@@ -83,22 +84,14 @@ def test_a_failed_probe_breaks_the_instrument() -> None:
     assert check.broken
 
 
-def test_the_threshold_is_forty() -> None:
-    # One factor of the candidate's planned rate, five pairs: just above and just below.
-    for planned, broken in ((40.02 ** (1 / 5), True), (39.98 ** (1 / 5), False)):
-        policy = replace(
-            STANDARD, replicate=replace(STANDARD.replicate, planned_candidate_rate=_candidate_rate(planned))
-        )
-        assert check_instrument([WORSE] * 5, policy).broken is broken
-
-
-def _candidate_rate(factor: float) -> float:
-    low, high = 0.02, 0.9
-    for _ in range(100):
-        rate = (low + high) / 2
-        mean = (rate + 0.02) / 2
-        low, high = (rate, high) if rate / mean * 0.98 / (1 - mean) < factor else (low, rate)
-    return low
+def test_an_e_value_of_exactly_forty_breaks_the_instrument() -> None:
+    # At this planned rate seven pairs multiply to 40 without a remainder.
+    rate = 0.08927407951139593
+    for planned, e_value, broken in ((rate, 40.0, True), (math.nextafter(rate, 0), None, False)):
+        policy = replace(STANDARD, replicate=replace(STANDARD.replicate, planned_candidate_rate=planned))
+        check = check_instrument([WORSE] * 7, policy)
+        assert check.e_second_worse == e_value or (e_value is None and 39.999 < check.e_second_worse < 40)
+        assert check.broken is broken
 
 
 def test_shares_and_rates_of_the_baseline_are_kept_for_the_comparison() -> None:

@@ -40,16 +40,19 @@ def test_without_ties_p_values_agree_with_scipy(count: int) -> None:
 
 
 def test_with_ties_p_values_agree_with_every_sign_pattern() -> None:
-    values = [1.0, -1.0, 2.0, 2.0, -2.0, 3.0, 0.0]
-    ranks = [1.5, 1.5, 4.0, 4.0, 4.0, 6.0]
-    sums = [sum(r for r, up in zip(ranks, signs, strict=True) if up) for signs in itertools.product((0, 1), repeat=6)]
-    ours = signed_rank_test(values)
-    assert ours == SignedRank(
-        statistic=15.5,
-        pairs=6,
-        p_greater=sum(s >= 15.5 for s in sums) / 64,
-        p_less=sum(s <= 15.5 for s in sums) / 64,
-    )
+    # In the second list the next larger sum of ranks lies only one half above the observed one.
+    for values, ranks, statistic in (
+        ([1.0, -1.0, 2.0, 2.0, -2.0, 3.0, 0.0], [1.5, 1.5, 4.0, 4.0, 4.0, 6.0], 15.5),
+        ([-1.0, -1.0, -2.0, 3.0], [1.5, 1.5, 3.0, 4.0], 4.0),
+    ):
+        signs = itertools.product((0, 1), repeat=len(ranks))
+        sums = [sum(itertools.compress(ranks, up)) for up in signs]
+        assert signed_rank_test(values) == SignedRank(
+            statistic=statistic,
+            pairs=len(ranks),
+            p_greater=sum(s >= statistic for s in sums) / len(sums),
+            p_less=sum(s <= statistic for s in sums) / len(sums),
+        )
 
 
 def test_only_zeros_show_nothing() -> None:
@@ -67,15 +70,15 @@ def test_the_estimate_is_the_median_of_walsh_averages() -> None:
 
 
 def test_the_interval_needs_five_pairs_at_five_percent() -> None:
-    assert signed_rank_interval([1.0, 2.0, 3.0, 4.0]) is None
-    assert signed_rank_interval([1.0, 2.0, 3.0, 4.0, 5.0]) == (1.0, 5.0)
+    assert signed_rank_interval([1.0, 2.0, 3.0, 4.0], 0.05) is None
+    assert signed_rank_interval([1.0, 2.0, 3.0, 4.0, 5.0], 0.05) == (1.0, 5.0)
     assert signed_rank_interval([1.0, 2.0, 3.0, 4.0], 1 / 16) == (1.0, 4.0)
     assert signed_rank_interval([1.0, 2.0, 3.0, 4.0], 0.0624) is None
     assert signed_rank_interval([1.0], 0.5) == (1.0, 1.0)
 
 
 def test_the_interval_inverts_the_test() -> None:
-    interval = signed_rank_interval(TWELVE)
+    interval = signed_rank_interval(TWELVE, 0.05)
     assert interval is not None
     low, high = interval
     averages = walsh_averages(TWELVE)
@@ -84,7 +87,20 @@ def test_the_interval_inverts_the_test() -> None:
     assert signed_rank_test(TWELVE, high + 1e-9).p_less <= 0.05 < signed_rank_test(TWELVE, high - 1e-9).p_less
 
 
-@pytest.mark.parametrize("call", [signed_rank_test, hodges_lehmann, signed_rank_interval])
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 8])
+@pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5])
+def test_the_interval_leaves_out_as_many_walsh_averages_as_the_sign_patterns_allow(count: int, alpha: float) -> None:
+    patterns = itertools.product((0, 1), repeat=count)
+    sums = [sum(itertools.compress(range(1, count + 1), up)) for up in patterns]
+    outside = sum(sum(s <= least for s in sums) <= alpha * len(sums) for least in range(count * (count + 1) // 2))
+    averages = walsh_averages(TWELVE[:count])
+    expected = (averages[outside - 1], averages[-outside]) if outside else None
+    assert signed_rank_interval(TWELVE[:count], alpha) == expected
+
+
+@pytest.mark.parametrize(
+    "call", [signed_rank_test, hodges_lehmann, lambda differences: signed_rank_interval(differences, 0.05)]
+)
 def test_impossible_differences_are_named(call: object) -> None:
     with pytest.raises(ValueError, match=r"^differences must hold at least one number, got none$"):
         call([])  # type: ignore[operator]

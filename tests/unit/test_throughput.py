@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
-from scipy import stats
 
 from prefillgate.core import throughput, throughput_plan
 from prefillgate.core.policy import ThroughputPolicy
-from prefillgate.core.throughput import BaselinePass, PairMeasurement, SlowRule, e_values, judge_throughput
+from prefillgate.core.throughput import BaselinePass, PairMeasurement, SlowRule, judge_throughput
+from prefillgate.core.throughput_bets import e_values
 from prefillgate.core.verdict import ThroughputState, ThroughputView
 
 POLICY = ThroughputPolicy()
@@ -62,6 +62,7 @@ def test_the_rate_leaves_the_first_token_out() -> None:
         ({"baseline_rate": None}, "baseline decode rate unknown"),
         ({"candidate_rate": 0.0}, "candidate decode rate unknown"),
         ({"candidate_rate": math.inf}, "candidate decode rate unknown"),
+        ({"candidate_rate": 0.5, "candidate_ms_per_token": 0.5}, ""),
         ({"baseline_ms_per_token": None}, "baseline decode rate unknown"),
         ({"candidate_ms_per_token": 0.0}, "candidate decode rate unknown"),
         ({"first_after_start": True, "baseline_fresh": False}, "first pair after a server start"),
@@ -75,43 +76,6 @@ def test_a_pair_left_out_says_why(change: dict[str, object], reason: str) -> Non
     assert (shown.pair, shown.case_id) == (1, "c01")
     assert shown.baseline_tokens_per_second == changed.baseline_rate
     assert shown.candidate_tokens_per_second == changed.candidate_rate
-
-
-def test_the_e_value_is_the_mean_of_four_products() -> None:
-    differences = [0.02, -0.07, 0.11]
-    centre = math.log(0.95)
-    for sign in (1, -1):
-        expected = 0.0
-        for effect in (0.03, 0.08):
-            for stake in (1.0, 0.5):
-                product = 1.0
-                for d in differences:
-                    product *= 1 + sign * stake * math.tanh(math.log(1 + effect) / (2 * 0.04**2) * (d - centre))
-                expected += product / 4
-        path = e_values(differences, -0.05, 0.04, sign)
-        assert len(path) == 3
-        assert path[-1] == pytest.approx(expected, rel=1e-12)
-        assert path[:2] == e_values(differences[:2], -0.05, 0.04, sign)
-    assert e_values(differences, -0.05, 0.04) == e_values(differences, -0.05, 0.04, 1)
-    assert e_values([math.log(0.95)], -0.05, 0.04) == [pytest.approx(1.0, abs=1e-12)]
-    assert e_values([1.0], 0.0, 0.04, 1, (1.0,)) == [pytest.approx(2.0)]
-    assert e_values([], -0.05, 0.04) == []
-
-
-@pytest.mark.parametrize(
-    ("margin", "cv", "message"),
-    [
-        (-1.0, 0.04, "throughput margin must be above -1, got -1.0"),
-        (math.nan, 0.04, "throughput margin must be above -1, got nan"),
-        (math.inf, 0.04, "throughput margin must be above -1, got inf"),
-        (0.0, 0.0, "throughput planned_cv must be above 0, got 0.0"),
-        (0.0, math.inf, "throughput planned_cv must be above 0, got inf"),
-    ],
-)
-def test_impossible_settings_are_named(margin: float, cv: float, message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        e_values([0.1], margin, cv)
-    assert str(caught.value) == message
 
 
 def test_a_pair_without_a_rate_has_no_ratio() -> None:
@@ -138,12 +102,25 @@ def test_six_pairs_are_the_least_and_e_20_is_the_bar() -> None:
     )
 
 
+@pytest.mark.parametrize(("ratio", "state"), [(100.0, ThroughputState.NOT_WORSE), (0.01, ThroughputState.WORSE)])
+def test_an_e_value_of_exactly_one_over_alpha_settles_it(ratio: float, state: ThroughputState) -> None:
+    # Six pairs this far apart win every bet whole: stakes of 1 and 1/2 give 2^6 and 1.5^6.
+    pairs = [pair(i, ratio) for i in range(6)]
+    level = (2**6 + 1.5**6) / 2
+    assert 1 / (1 / level) == level
+    view = judge(pairs, replace(POLICY, alpha=1 / level))
+    assert view.state is state
+    assert max(view.e_not_worse, view.e_worse) == level
+    assert judge(pairs, replace(POLICY, alpha=(1 - 1e-12) / level)).state is ThroughputState.OPEN
+
+
 def test_a_slow_candidate_is_worse_and_stays_worse() -> None:
     slow = [pair(i, 0.85) for i in range(10)]
     view = judge(slow)
     assert view.state is ThroughputState.WORSE
     assert "worse than -5.0% (settled at pair 6)" in view.sentence
     assert view.e_worse > 20 > view.e_not_worse
+    assert view.e_worse == pytest.approx(e_values([math.log(0.85)] * 10, -0.05, 0.04, -1)[-1], rel=1e-9)
     assert view.pairs_needed is None
     recovered = judge([*slow, *[pair(i, 1.3) for i in range(10, 40)]])
     assert recovered.state is ThroughputState.WORSE
@@ -246,6 +223,13 @@ def test_missing_pairs_are_guessed_from_the_growth_of_e() -> None:
     assert view.pairs_needed == expected
     assert f"about {expected} more pairs would settle it" in view.sentence
     assert judge([pair(i, 1.5) for i in range(3)]).pairs_needed == 3
+    one = judge([pair(0)])
+    assert 1 < one.e_not_worse < 2
+    assert one.pairs_needed == math.ceil(math.log(20) / math.log(one.e_not_worse) - 1)
+    at_the_margin = judge([pair(0)], replace(POLICY, margin=0.0))
+    assert (at_the_margin.e_not_worse, at_the_margin.pairs_needed) == (1.0, None)
+    nearly = replace(POLICY, alpha=1 / (judge([pair(i) for i in range(8)]).e_not_worse * 1.001))
+    assert judge([pair(i) for i in range(8)], nearly).pairs_needed == 1
     assert judge([pair(i, 0.94) for i in range(8)]).pairs_needed is None
     assert "do not lead to a promotion" in judge([pair(i, 0.94) for i in range(8)]).sentence
     # Nothing seen: the plan for an equal candidate, planned CV 4 %, at least a pair for each prompt that needs one.
@@ -258,30 +242,11 @@ def test_missing_pairs_are_guessed_from_the_growth_of_e() -> None:
     assert (cleared.state, cleared.pairs_needed) == (ThroughputState.NOT_WORSE, 6)
     assert cleared.missing_prompts == ("c11", "c10", "c09", "c08", "c07", "c06")
     assert "6 prompts must still be in a pair before promotion." in cleared.sentence
-    one = judge_throughput([pair(i, 1.3) for i in range(11)], POLICY, lengths)
-    assert one.missing_prompts == ("c11",)
-    assert "1 prompt must still be in a pair before promotion." in one.sentence
+    eleven = judge_throughput([pair(i, 1.3) for i in range(11)], POLICY, lengths)
+    assert eleven.missing_prompts == ("c11",)
+    assert "1 prompt must still be in a pair before promotion." in eleven.sentence
     unused = judge_throughput([replace(pair(11), first_after_start=True)], POLICY, lengths)
     assert "c11" in unused.missing_prompts
-
-
-def test_pairs_cover_the_longest_prompt_and_the_range_of_lengths() -> None:
-    lengths = {f"p{i:02}": i for i in range(20)}
-    assert throughput_plan.coverage_prompts(lengths, 4) == ("p19", "p13", "p07", "p00")
-    assert throughput_plan.coverage_prompts(lengths, 3) == ("p19", "p10", "p00")
-    assert throughput_plan.coverage_prompts(lengths, 1) == ("p19",)
-    assert throughput_plan.coverage_prompts(lengths, 2) == ("p19", "p00")
-    twelve = throughput_plan.coverage_prompts(lengths, 12)
-    assert len(set(twelve)) == 12
-    assert (twelve[0], twelve[-1]) == ("p19", "p00")
-    assert throughput_plan.coverage_prompts({"b": 5, "a": 5, "c": 9}, 12) == ("c", "a", "b")
-    assert throughput_plan.coverage_prompts({"b": 5, "a": 5}, 1) == ("a",)
-    assert throughput_plan.coverage_prompts({}, 12) == ()
-    for number in (0, True, None, 1.0):
-        with pytest.raises(
-            ValueError, match=rf"^throughput max_prompts must be a whole number of at least 1, got {number}$"
-        ):
-            throughput_plan.coverage_prompts(lengths, number)  # type: ignore[arg-type]
 
 
 def test_a_cell_under_four_fifths_of_its_prompts_baseline_median_is_slow() -> None:
@@ -333,6 +298,8 @@ def test_faster_is_claimed_only_over_identical_output() -> None:
     assert "Faster on identical output: 1.075 (1.075 to 1.075) over 5 pairs." in judge(same + other).sentence
     assert "Faster" not in judge(same[:4] + other).sentence
     assert "Faster" not in judge([pair(i, 1.0) for i in range(5)]).sentence
+    assert "Faster" not in judge([pair(i, 0.99 + i / 50) for i in range(5)]).sentence
+    assert "Faster" not in judge(same, replace(POLICY, alpha=0.03)).sentence
 
 
 def test_lengths_far_apart_are_said() -> None:
@@ -341,64 +308,9 @@ def test_lengths_far_apart_are_said() -> None:
     shorter = [replace(pair(i), baseline_output_tokens=192) for i in range(2)]
     assert "Output lengths differ by a factor of 3.0" in judge(shorter).sentence
     assert "lengths" not in judge([replace(pair(1), candidate_output_tokens=128)]).sentence
-
-
-@pytest.mark.parametrize(
-    ("ratio", "margin", "pairs"),
-    [
-        (1.075, 0.0, [5, 10, 23]),
-        (1.02, 0.0, [41, 111, 281]),
-        (1.0, -0.05, [8, 18, 43]),
-        (1.0, -0.02, [40, 107, 270]),
-    ],
-)
-def test_planned_pairs_are_the_printed_ones_and_scipys(ratio: float, margin: float, pairs: list[int]) -> None:
-    assert [throughput_plan.pairs_needed(ratio, margin, cv) for cv in (0.03, 0.05, 0.08)] == pairs
-    for cv, count in zip((0.03, 0.05, 0.08), pairs, strict=True):
-        effect = math.log(ratio / (1 + margin)) / math.sqrt(2 * math.log(1 + cv**2))
-        powers = [
-            stats.nct.sf(stats.t.isf(0.05, n - 1), n - 1, effect * math.sqrt(n)) for n in (max(count - 1, 4), count)
-        ]
-        assert powers[0] < 0.9 <= powers[1]
-
-
-def test_planning_knows_its_limits() -> None:
-    assert throughput_plan.pairs_needed(2.0, 0.0, 0.03) == 5
-    assert throughput_plan.pairs_needed(0.9, 0.0, 0.05) == throughput_plan.pairs_needed(1 / 0.9, 0.0, 0.05)
-    assert throughput_plan.pairs_needed(1.0, 0.0, 0.05) is None
-    assert throughput_plan.pairs_needed(1.001, 0.0, 0.03) == 15425
-    assert throughput_plan.pairs_needed(1.0, -0.05, 0.05, 0.01, 0.8) == 22
-    assert throughput_plan.pair_spread(0.08) == pytest.approx(math.sqrt(2 * math.log(1.0064)), rel=1e-12)
-    assert throughput_plan.cell_cv(throughput_plan.pair_spread(0.08)) == pytest.approx(0.08)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [
-        ((0.0, 0.0, 0.05), "ratio must be above 0, got 0.0"),
-        ((math.inf, 0.0, 0.05), "ratio must be above 0, got inf"),
-        ((1.0, -1.0, 0.05), "throughput margin must be above -1, got -1.0"),
-        ((1.0, math.inf, 0.05), "throughput margin must be above -1, got inf"),
-        ((1.0, -0.05, 0.0), "cv must be above 0, got 0.0"),
-        ((1.0, -0.05, math.inf), "cv must be above 0, got inf"),
-        ((1.0, -0.05, 0.05, 0.05, 1.0), "power must be above alpha 0.05 and below 1, got 1.0"),
-        ((1.0, -0.05, 0.05, 0.05, 0.05), "power must be above alpha 0.05 and below 1, got 0.05"),
-        ((1.0, -0.05, 0.05, 0.0, 0.9), "power must be above alpha 0.0 and below 1, got 0.9"),
-    ],
-)
-def test_impossible_plans_are_named(numbers: tuple[float, ...], message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        throughput_plan.pairs_needed(*numbers)
-    assert str(caught.value) == message
-
-
-def test_a_margin_close_to_equal_is_refused_on_a_noisy_machine() -> None:
-    assert throughput_plan.margin_problem(-0.02, 0.05) is None
-    assert throughput_plan.margin_problem(-0.021, 0.2) is None
-    assert throughput_plan.margin_problem(-0.02, 0.051) == (
-        "throughput margin -2.0% cannot be told from equal here: cells vary by 5.1%, so an equal candidate needs "
-        "about 111 pairs; a margin of -5 % or a quieter machine would do"
-    )
-    refused = throughput_plan.margin_problem(0.0, 0.06)
-    assert refused is not None
-    assert "needs no number of pairs" in refused
+    halves = [replace(pair(1), candidate_output_tokens=32), replace(pair(2), baseline_output_tokens=16)]
+    assert throughput.length_factor(halves) == 96 / 80
+    unknown = [replace(pair(3), baseline_output_tokens=None), replace(pair(4), candidate_output_tokens=None)]
+    empty = [replace(pair(5), baseline_output_tokens=0), replace(pair(6), candidate_output_tokens=0)]
+    assert throughput.length_factor(halves + unknown + empty) == 96 / 80
+    assert throughput.length_factor(unknown + empty) == 1.0

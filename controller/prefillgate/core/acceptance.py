@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from prefillgate.core.exact import binomial_at_most
 from prefillgate.core.policy import Policy
@@ -38,7 +39,7 @@ class AcceptanceTable:
     def __post_init__(self) -> None:
         check_margin(self.margin)
         check_alpha(self.alpha)
-        rising = all(low < high for low, high in zip(self.entries, self.entries[1:], strict=False))
+        rising = all(low < high for low, high in pairwise(self.entries))
         if not self.entries or self.entries[0] < 1 or not rising:
             raise ValueError(f"acceptance must be rising whole numbers of at least 1, got {list(self.entries)}")
 
@@ -93,16 +94,15 @@ def check_rate(rate: float) -> float:
 def power(table: AcceptanceTable, rate: float) -> Power:
     """Exact chance of promotion and expected units at true bad rate `rate`. Raises ValueError on a bad `rate`."""
     check_rate(rate)
-    running = [1.0] + [0.0] * table.bad_allowed  # running[b]: probability of b bad so far, not yet stopped
+    running = (1.0,) + (0.0,) * table.bad_allowed  # running[b]: probability of b bad so far, not yet stopped
     promote = expected = 0.0
     for units in range(1, table.last + 1):
         expected += math.fsum(running)
-        shifted = [0.0, *running[:-1]]
-        running = [same * (1 - rate) + fewer * rate for same, fewer in zip(running, shifted, strict=True)]
+        running = _one_more(running, rate)
         if units in table.entries:
             allowed = table.entries.index(units) + 1
             promote += math.fsum(running[:allowed])
-            running[:allowed] = [0.0] * allowed
+            running = (0.0,) * allowed + running[allowed:]
     return Power(rate, promote, expected)
 
 
@@ -129,7 +129,7 @@ def smallest_units(margin: float, alpha: float) -> int:
 
 def _clean_units(chance: float, margin: float) -> int:
     """Smallest n >= 1 with (1 - margin)^n <= chance."""
-    units = max(1, math.ceil(math.log(chance) / math.log1p(-margin)) - 1)  # the logarithm may err in its last bit
+    units = max(1, int(math.log(chance) / math.log1p(-margin)))  # the logarithms may err in their last bits
     while (1 - margin) ** units > chance:
         units += 1
     return units
@@ -140,10 +140,7 @@ def fixed_sample_units(margin: float, alpha: float, bad_allowed: int) -> int:
     if isinstance(bad_allowed, bool) or not isinstance(bad_allowed, int) or bad_allowed < 0:
         raise ValueError(f"bad_allowed must be a whole number of at least 0, got {bad_allowed!r}")
     units = smallest_units(margin, alpha)
-    running = [math.comb(units, bad) * margin**bad * (1 - margin) ** (units - bad) for bad in range(bad_allowed + 1)]
-    while math.fsum(running) > alpha:
-        shifted = [0.0, *running[:-1]]
-        running = [same * (1 - margin) + fewer * margin for same, fewer in zip(running, shifted, strict=True)]
+    while binomial_at_most(min(bad_allowed, units), units, margin) > alpha:
         units += 1
     return units
 
@@ -173,7 +170,7 @@ def find_table(
     search = _Search(margin, alpha, smallest, cap)
     for entries in range(bad_allowed + 1, 1, -1):
         found = search.cheapest(entries)
-        if found is not None:
+        if found:
             return AcceptanceTable(margin, alpha, found)
     return AcceptanceTable(margin, alpha, (smallest,))
 
@@ -205,21 +202,21 @@ class _Search:
         self.cap = MAX_UNITS if cap is None else min(cap, MAX_UNITS)
         self.healthy = min(PLANNING_RATE, margin / 2)
         self.stride = 1 + smallest // _GRID
-        self.best: tuple[float, tuple[int, ...]] | None = None
+        self.cost = math.inf
+        self.best: tuple[int, ...] = ()
 
-    def cheapest(self, entries: int) -> tuple[int, ...] | None:
-        """The cheapest table of exactly this many entries, or None when none fits."""
-        self.best = None
+    def cheapest(self, entries: int) -> tuple[int, ...]:
+        """The cheapest table of exactly this many entries, or none when none fits."""
         clean = (1.0,) + (0.0,) * (entries - 1)
         self._extend(_Step((), 0.0, 0.0, clean, clean), entries)
-        return None if self.best is None else self.best[1]
+        return self.best
 
     def _extend(self, step: _Step, entries: int) -> None:
         if len(step.entries) == entries - 1:
             self._finish(step)
             return
         for longer in self._next_steps(step):
-            if self.best is not None and longer.expected >= self.best[0]:
+            if longer.expected >= self.cost:  # equivalent mutant: what it leads to costs more still
                 return
             if longer.error < self.alpha:
                 self._extend(longer, entries)
@@ -247,23 +244,23 @@ class _Search:
     def _finish(self, step: _Step) -> None:
         """Set the last entry: only clean units lead to it, so it is a power of the clean rate."""
         before, left = step.entries[-1], self.alpha - step.error
-        more = _clean_units(left / step.at_margin[-1], self.margin) if left < step.at_margin[-1] else 1
+        more = _clean_units(left / step.at_margin[-1], self.margin)
         last = before + more
         if last > self.cap:
             return
         clean = 1 - self.healthy
         expected = step.expected + step.at_healthy[-1] * (1 - clean**more) / self.healthy
         entries = (*step.entries, last)
-        if self.best is not None and expected >= self.best[0]:
+        if expected >= self.cost:  # equivalent mutant: no two tables cost the same to the last bit
             return
         # The sum of rounded steps may pass alpha by a last bit: the exact program has the last word.
         if false_promotion(AcceptanceTable(self.margin, self.alpha, entries)) <= self.alpha:
-            self.best = (expected, entries)
+            self.cost, self.best = expected, entries
 
 
 def _one_more(running: tuple[float, ...], rate: float) -> tuple[float, ...]:
     """Probabilities of each count of bad units after one more unit."""
-    return tuple(same * (1 - rate) + fewer * rate for same, fewer in zip(running, (0.0, *running[:-1]), strict=True))
+    return tuple(same * (1 - rate) + fewer * rate for fewer, same in pairwise((0.0, *running)))
 
 
 def affordable_margin(rate: float, wanted: float, alpha: float, cap: int | None = None) -> float | None:
@@ -277,8 +274,8 @@ def affordable_margin(rate: float, wanted: float, alpha: float, cap: int | None 
         smallest = smallest_units(percent / 100, alpha)
         if cap is not None and smallest > cap:
             continue
-        # No table does better than any K bad at the smallest n: spares the search where that is too little.
-        if smallest > MAX_BAD_ALLOWED and binomial_at_most(MAX_BAD_ALLOWED, smallest, rate) < wanted:
+        # Entry k is at least `smallest` + k, so no table does better: spares the search where that is too little.
+        if binomial_at_most(MAX_BAD_ALLOWED, smallest + MAX_BAD_ALLOWED, rate) < wanted:
             continue
         if power(find_table(percent / 100, alpha, cap), rate).promote >= wanted:
             return percent / 100

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import accumulate, takewhile
 from statistics import NormalDist
 
 Ratio = Callable[[int], float]  # P(j + 1) / P(j)
 
 BOSCHLOO_MAX_UNITS = 1000  # of both arms together; beyond it Fisher's p stands in, which is never smaller
-_BISECTIONS = 200  # more than a double can use: the loop ends when the bracket is one step wide
 _CHI_STEPS = 64  # Simpson intervals for the noncentral t
 _CHI_WIDTH = 7.0  # standard deviations of the chi variate integrated on either side
 
 
-def _whole(name: str, value: object, low: int, high: int | None = None) -> int:
-    """`value` as it is, or ValueError naming the field, the value and what is allowed."""
+def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    """Raises ValueError naming the field, the value and what is allowed."""
     if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
         allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise ValueError(f"{name} must be a whole number {allowed}, got {value!r}")
-    return value
 
 
 def _fraction(name: str, value: object) -> float:
@@ -46,9 +45,9 @@ def _upward(ratio: Ratio, start: int, high: int) -> float:
     total = term = 1.0
     for j in range(start, high):
         term *= ratio(j)
-        if total + term == total:
+        before, total = total, total + term
+        if total == before:
             break
-        total += term
     return total
 
 
@@ -57,36 +56,32 @@ def _downward(ratio: Ratio, start: int, low: int) -> float:
     total = term = 1.0
     for j in range(start - 1, low - 1, -1):
         term /= ratio(j)
-        if total + term == total:
+        before, total = total, total + term
+        if total == before:
             break
-        total += term
     return total
 
 
 def _at(ratio: Ratio, mode: int, k: int) -> float:
-    """P(k) / P(mode)."""
-    if k >= mode:
-        return math.prod(map(ratio, range(mode, k)))
-    return 1.0 / value if (value := math.prod(map(ratio, range(k, mode)))) < math.inf else 0.0
+    """P(k) / P(mode). One of the two products is empty."""
+    return math.prod(map(ratio, range(mode, k))) / math.prod(map(ratio, range(k, mode)))
 
 
 def _upper_tail(ratio: Ratio, mode: int, k: int, support: tuple[int, int]) -> float:
-    """P(X >= k) of a unimodal distribution on `support`, given the ratio of neighbours."""
+    """P(X >= k) of a unimodal distribution, given the ratio of neighbours and a place at or next to its mode.
+
+    `k` lies in `support`. All terms are added, none taken away, so a small tail keeps its digits.
+    """
     low, high = support
-    if k <= low:
-        return 1.0
-    if k > high:
-        return 0.0
     total = _upward(ratio, mode, high) + _downward(ratio, mode, low) - 1.0
-    if k > mode:
-        return _at(ratio, mode, k) * _upward(ratio, k, high) / total
-    return 1.0 - _at(ratio, mode, k - 1) * _downward(ratio, k - 1, low) / total
+    top = max(mode, k)
+    return _at(ratio, mode, top) * (_upward(ratio, top, high) + _downward(ratio, top, k) - 1.0) / total
 
 
 def _binomial(units: int, rate: float) -> tuple[Ratio, int]:
-    """Ratio of neighbours and mode of a binomial with 0 < rate < 1."""
+    """Ratio of neighbours and the place next to the mean of a binomial with 0 < rate < 1."""
     odds = rate / (1.0 - rate)
-    return (lambda j: (units - j) / (j + 1) * odds), min(units, int((units + 1) * rate))
+    return (lambda j: (units - j) / (j + 1) * odds), round(units * rate)
 
 
 def binomial_pmf(bad: int, units: int, rate: float) -> float:
@@ -120,14 +115,12 @@ def binomial_at_most(bad: int, units: int, rate: float) -> float:
     return _upper_tail(lambda j: 1.0 / ratio(units - j - 1), units - mode, units - bad, (0, units))
 
 
-def _root(rises: Callable[[float], bool], low: float, high: float) -> float:
-    """Where `rises` turns from False to True between `low` and `high`, to the last bit."""
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
+def _root(rises: Callable[[float], bool]) -> float:
+    """The least number between 0 and 1 at which `rises`, once False and then True, is True."""
+    low, high = 0.0, 1.0
+    while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if rises(middle) else (middle, high)
-    return (low + high) / 2
+    return high
 
 
 def rate_lower_bound(bad: int, units: int, alpha: float = 0.05) -> float:
@@ -140,7 +133,7 @@ def rate_lower_bound(bad: int, units: int, alpha: float = 0.05) -> float:
     _inner("alpha", alpha)
     if bad == 0:
         return 0.0
-    return _root(lambda rate: binomial_at_least(bad, units, rate) >= alpha, 0.0, 1.0)
+    return _root(lambda rate: binomial_at_least(bad, units, rate) >= alpha)
 
 
 def rate_upper_bound(bad: int, units: int, alpha: float = 0.05) -> float:
@@ -150,7 +143,7 @@ def rate_upper_bound(bad: int, units: int, alpha: float = 0.05) -> float:
     _inner("alpha", alpha)
     if bad == units:
         return 1.0
-    return _root(lambda rate: binomial_at_most(bad, units, rate) <= alpha, 0.0, 1.0)
+    return _root(lambda rate: binomial_at_most(bad, units, rate) <= alpha)
 
 
 def clopper_pearson(bad: int, units: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -169,12 +162,12 @@ def _check_table(candidate_bad: int, candidate_units: int, baseline_bad: int, ba
 def _fisher(candidate_bad: int, candidate_units: int, baseline_bad: int, baseline_units: int) -> float:
     total_bad = candidate_bad + baseline_bad
     support = (max(0, total_bad - baseline_units), min(candidate_units, total_bad))
-    mode = (candidate_units + 1) * (total_bad + 1) // (candidate_units + baseline_units + 2)
+    mean = candidate_units * total_bad // (candidate_units + baseline_units)
 
     def ratio(j: int) -> float:
         return (candidate_units - j) * (total_bad - j) / ((j + 1) * (baseline_units - total_bad + j + 1))
 
-    return _upper_tail(ratio, mode, candidate_bad, support)
+    return _upper_tail(ratio, mean, candidate_bad, support)
 
 
 def fisher_one_sided(candidate_bad: int, candidate_units: int, baseline_bad: int, baseline_units: int) -> float:
@@ -189,74 +182,63 @@ def fisher_one_sided(candidate_bad: int, candidate_units: int, baseline_bad: int
 def boschloo_one_sided(candidate_bad: int, candidate_units: int, baseline_bad: int, baseline_units: int) -> float:
     """Boschloo's exact unconditional p that the candidate is worse (supremum over the common rate).
 
-    2/2 against 0/2 gives 0.0625. The supremum is taken over a grid of equal angles, its highest peaks refined. The cost
-    grows with the units to the power 1.5: above `BOSCHLOO_MAX_UNITS` of both arms together Fisher's p, which is never
+    2/2 against 0/2 gives 0.0625. The supremum is taken over a grid of equal angles, its peaks refined. The cost
+    grows with the product of the units: above `BOSCHLOO_MAX_UNITS` of both arms together Fisher's p, which is never
     smaller, is returned instead. Raises as `fisher_one_sided`.
     """
     observed = fisher_one_sided(candidate_bad, candidate_units, baseline_bad, baseline_units)
     units = candidate_units + baseline_units
     if units > BOSCHLOO_MAX_UNITS:
         return observed
-    region = _boschloo_region(observed, candidate_units, baseline_units)
+    outcomes = _extreme_outcomes(candidate_bad, candidate_units, baseline_bad, baseline_units)
 
-    def tail(angle: float) -> float:
-        rate = math.sin(angle) ** 2
-        above = _tails(candidate_units, rate)
-        masses = _masses(baseline_units, rate)
-        return math.fsum(mass * above[least] for mass, least in zip(masses, region, strict=True))
+    def height(angle: float) -> float:
+        bad, good = math.sin(angle) ** 2, math.cos(angle) ** 2
+        return math.fsum(count * bad**k * good ** (units - k) for k, count in enumerate(outcomes))
 
     # In the angle the peaks are all about 1 / (2 sqrt(units)) wide, however near to 0 or 1 the rate is.
-    points = 16 * (1 + math.isqrt(units))
+    points = 16 * math.isqrt(units)
     step = math.pi / 2 / points
-    heights = [tail(i * step) for i in range(points + 1)]
-    peaks = [i for i in range(1, points) if heights[i - 1] <= heights[i] >= heights[i + 1]]
-    refined = [_peak(tail, (i - 1) * step, (i + 1) * step) for i in peaks if heights[i] >= 0.99 * max(heights)]
-    return min(observed, max(heights + refined))
+    heights = [height(i * step) for i in range(points)]
+    peaks = [
+        _climb(height, i * step, step)
+        for i, (left, here, right) in enumerate(zip(heights, heights[1:], heights[2:], strict=False), start=1)
+        if left <= here >= right  # equivalent mutant: heights differ in their last bits
+    ]
+    return min(observed, max(heights + peaks))
 
 
-def _boschloo_region(observed: float, candidate_units: int, baseline_units: int) -> list[int]:
-    """For each count of bad baseline units the least count of bad candidate units as extreme as observed."""
-    limit = observed * (1 + 1e-9)  # equal p values differ in their last bits
-    region, least = [], 0
-    for baseline_bad in range(baseline_units + 1):
-        while least <= candidate_units and _fisher(least, candidate_units, baseline_bad, baseline_units) > limit:
-            least += 1
-        region.append(least)
-    return region
+def _extreme_outcomes(candidate_bad: int, candidate_units: int, baseline_bad: int, baseline_units: int) -> list[float]:
+    """For each number of bad units of both arms together, in how many ways it falls on units so that Fisher's p is
+    at most the observed one. Counted in whole numbers, since p values that are equal must compare as equal."""
+    candidate = [math.comb(candidate_units, bad) for bad in range(candidate_units + 1)]
+    baseline = [math.comb(baseline_units, bad) for bad in range(baseline_units + 1)]
+    units = candidate_units + baseline_units
+
+    def ways(bad: int, total: int) -> int:
+        return candidate[bad] * baseline[total - bad]
+
+    def worst_first(total: int) -> range:
+        return range(max(0, total - baseline_units), min(candidate_units, total) + 1)[::-1]
+
+    total_bad = candidate_bad + baseline_bad
+    observed = sum(ways(bad, total_bad) for bad in worst_first(total_bad) if bad >= candidate_bad)
+    of = math.comb(units, total_bad)
+
+    def extreme(total: int) -> int:
+        limit = observed * math.comb(units, total)
+        tails = accumulate(ways(bad, total) for bad in worst_first(total))
+        return max(takewhile(lambda tail: tail * of <= limit, tails), default=0)
+
+    return [float(extreme(total)) for total in range(units + 1)]
 
 
-def _masses(units: int, rate: float) -> list[float]:
-    """Binomial probabilities of 0..units."""
-    if rate <= 0.0 or rate >= 1.0:
-        return [1.0 if k == units * round(rate) else 0.0 for k in range(units + 1)]
-    ratio, mode = _binomial(units, rate)
-    masses = [0.0] * (units + 1)
-    masses[mode] = 1.0
-    for j in range(mode, units):
-        masses[j + 1] = masses[j] * ratio(j)
-    for j in range(mode - 1, -1, -1):
-        masses[j] = masses[j + 1] / ratio(j)
-    total = math.fsum(masses)
-    return [mass / total for mass in masses]
-
-
-def _tails(units: int, rate: float) -> list[float]:
-    """P(X >= k) for k = 0..units + 1."""
-    tails = [0.0]
-    for mass in reversed(_masses(units, rate)):
-        tails.append(tails[-1] + mass)
-    return tails[::-1]
-
-
-def _peak(height: Callable[[float], float], low: float, high: float) -> float:
-    """Height of the one peak between `low` and `high`, by thirds."""
-    for _ in range(24):
-        third = (high - low) / 3
-        if height(low + third) < height(high - third):
-            low += third
-        else:
-            high -= third
-    return height((low + high) / 2)
+def _climb(height: Callable[[float], float], angle: float, step: float) -> float:
+    """Height of the one peak less than `step` from `angle`."""
+    for _ in range(14):
+        step /= 2
+        angle = max(angle - step, angle, angle + step, key=height)
+    return height(angle)
 
 
 def kish_effective_units(sizes: Sequence[int], rho: float = 1.0) -> float:
@@ -304,7 +286,5 @@ def t_limit(alpha: float, freedom: int) -> float:
     """The value a central t exceeds with probability `alpha` (below one half)."""
     if _inner("alpha", alpha) >= 0.5:
         raise ValueError(f"alpha must be below 0.5, got {alpha!r}")
-    high = 1.0
-    while noncentral_t_above(high, freedom) > alpha:
-        high *= 2
-    return _root(lambda limit: noncentral_t_above(limit, freedom) <= alpha, 0.0, high)
+    share = _root(lambda share: noncentral_t_above(share / (1 - share), freedom) <= alpha)
+    return share / (1 - share)

@@ -13,7 +13,8 @@ from statistics import fmean
 
 from prefillgate.core.evalue import pair_factor
 from prefillgate.core.policy import Policy
-from prefillgate.core.throughput import BaselinePass, e_values
+from prefillgate.core.throughput import BaselinePass
+from prefillgate.core.throughput_bets import e_values
 
 AA_THRESHOLD = 40.0
 

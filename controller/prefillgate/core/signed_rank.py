@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import compress, groupby
+from operator import add
 from statistics import median
 
 
@@ -39,22 +40,21 @@ def null_counts(doubled_ranks: Sequence[int]) -> list[int]:
     """How many of the 2^n sign patterns give each doubled rank sum 0, 1, ..., sum of `doubled_ranks`."""
     counts = [1]
     for rank in doubled_ranks:
-        shifted = [0] * rank + counts
-        counts = [with_it + without for with_it, without in zip(shifted, counts + [0] * rank, strict=True)]
+        counts = list(map(add, [0] * rank + counts, counts + [0] * rank))
     return counts
 
 
 def doubled_average_ranks(differences: Sequence[float]) -> list[int]:
     """Twice the average rank of each difference by size, in the order given. No difference may be zero."""
     order = sorted(range(len(differences)), key=lambda i: abs(differences[i]))
-    ranks = [0] * len(differences)
+    ranks: dict[int, int] = {}
     below = 0
     for _, tied in groupby(order, key=lambda i: abs(differences[i])):
         group = list(tied)
         for i in group:
             ranks[i] = 2 * below + len(group) + 1
         below += len(group)
-    return ranks
+    return [ranks[i] for i in range(len(differences))]
 
 
 def signed_rank_test(differences: Sequence[float], centre: float = 0.0) -> SignedRank:
@@ -65,7 +65,8 @@ def signed_rank_test(differences: Sequence[float], centre: float = 0.0) -> Signe
     _check(differences)
     shifted = [difference - centre for difference in differences if difference != centre]
     ranks = doubled_average_ranks(shifted)
-    observed = sum(rank for rank, difference in zip(ranks, shifted, strict=True) if difference > 0)
+    positive = [difference > 0 for difference in shifted]  # equivalent mutant: none of them is zero
+    observed = sum(compress(ranks, positive))
     counts = null_counts(ranks)
     patterns = 2 ** len(ranks)
     return SignedRank(
@@ -87,10 +88,10 @@ def hodges_lehmann(differences: Sequence[float]) -> float:
     return median(walsh_averages(differences))
 
 
-def signed_rank_interval(differences: Sequence[float], alpha: float = 0.05) -> tuple[float, float] | None:
+def signed_rank_interval(differences: Sequence[float], alpha: float) -> tuple[float, float] | None:
     """The centres that neither one-sided exact test at `alpha` rejects: each end is a one-sided bound.
 
-    None with too few pairs for such an error (at 0.05 five are needed). The ends are Walsh averages, counted by the
+    None with too few pairs for such an error (0.05 needs five). The ends are Walsh averages, counted by the
     null distribution without ties; zeros stay in. Raises ValueError as `signed_rank_test`, or for an `alpha` outside
     (0, 0.5].
     """

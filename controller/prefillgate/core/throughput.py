@@ -1,7 +1,7 @@
 """Decode throughput: pairs of cells to a state, an estimate and what is still missing (STATISTICS.md section 8).
 
 A pair is the same prompt on both arms, adjacent in time; its difference is d = ln(candidate rate / baseline rate).
-The sequential test is a mean of four betting processes, so any number of looks is allowed (Ville).
+The sequential test of `throughput_bets` allows any number of looks.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from statistics import fmean, median, stdev
 
 from prefillgate.core.policy import ThroughputPolicy
 from prefillgate.core.signed_rank import hodges_lehmann, signed_rank_interval
+from prefillgate.core.throughput_bets import e_values
 from prefillgate.core.throughput_plan import cell_cv, coverage_prompts, pairs_needed
 from prefillgate.core.verdict import ThroughputPair, ThroughputState, ThroughputView
 
-EFFECTS = (0.03, 0.08)  # relative speed changes the bets are laid for
-STAKES = (1.0, 0.5)  # with 1 alone a single outlier would end the test: its factor is near 0
 AA_CELLS = 20  # baseline cells that must show no slow one before slow may count as a flag
 WILD_LENGTHS = 2.0  # output lengths further apart than this factor make rates incomparable
 
@@ -69,8 +68,11 @@ class SlowRule(StrEnum):
 
 def cell_rate(output_tokens: int | None, decode_ms: float | None) -> float | None:
     """Decode rate in tokens per second, (output_tokens - 1) / decode time; None where it has no meaning."""
-    per_token = cell_ms_per_token(output_tokens, decode_ms)
-    return None if per_token is None else 1000.0 / per_token
+    return _per_second(cell_ms_per_token(output_tokens, decode_ms))
+
+
+def _per_second(ms_each: float | None) -> float | None:
+    return None if ms_each is None else 1000.0 / ms_each
 
 
 def cell_ms_per_token(output_tokens: int | None, decode_ms: float | None) -> float | None:
@@ -115,29 +117,6 @@ def log_ratio(pair: PairMeasurement) -> float:
     if pair.baseline_rate is None or pair.candidate_rate is None:
         raise ValueError(f"pair {pair.pair} has no decode rate on both arms")
     return math.log(pair.candidate_rate) - math.log(pair.baseline_rate)
-
-
-def e_values(
-    differences: Sequence[float], margin: float, planned_cv: float, sign: int = 1, stakes: Sequence[float] = STAKES
-) -> list[float]:
-    """The e-value after each difference. `sign` 1 is evidence for a ratio above 1 + margin, -1 for one below.
-
-    Raises ValueError for a margin of -1 or less, or a planned CV that is not above 0.
-    """
-    if not -1 < margin < math.inf:
-        raise ValueError(f"throughput margin must be above -1, got {margin!r}")
-    if not 0 < planned_cv < math.inf:
-        raise ValueError(f"throughput planned_cv must be above 0, got {planned_cv!r}")
-    centre = math.log1p(margin)
-    slopes = [math.log1p(effect) / (2 * planned_cv**2) for effect in EFFECTS]
-    bets = [(slope, stake) for slope in slopes for stake in stakes]
-    products = [1.0] * len(bets)
-    path = []
-    for difference in differences:
-        for i, (slope, stake) in enumerate(bets):
-            products[i] *= 1 + sign * stake * math.tanh(slope * (difference - centre))
-        path.append(fmean(products))
-    return path
 
 
 def total_speed_ratio(pairs: Iterable[PairMeasurement]) -> float | None:
@@ -279,7 +258,7 @@ def pairs_still_needed(
     if sequence.e_not_worse <= 1:
         return None
     growth = math.log(sequence.e_not_worse) / len(used)
-    return max(math.ceil((-math.log(policy.alpha) - math.log(sequence.e_not_worse)) / growth), least, 1)
+    return max(math.ceil((-math.log(policy.alpha) - math.log(sequence.e_not_worse)) / growth), least)
 
 
 def judge_throughput(
@@ -296,37 +275,50 @@ def judge_throughput(
     otherwise.
     """
     aa = aa or BaselinePass()
-    reasons = [why_unused(pair, policy) for pair in pairs]
-    used = [pair for pair, reason in zip(pairs, reasons, strict=True) if not reason]
+    judged = [(pair, why_unused(pair, policy)) for pair in pairs]
+    used = [pair for pair, reason in judged if not reason]
     paired = {pair.case_id for pair in used}
     missing = tuple(case for case in coverage_prompts(lengths, policy.max_prompts) if case not in paired)
-    sequence, typical = run_sequence(used, policy), estimate(used, policy.alpha)
+    sequence = run_sequence(used, policy)
     slow = slow_pairs(used, aa, policy.slow_ratio)
-    times = ms_per_token(used)
+    view = replace(
+        _view(used, sequence, policy, aa),
+        slow_share_candidate=len(slow) / len(used) if used else None,
+        pairs=tuple(_pair_view(pair, reason, pair.pair in slow) for pair, reason in judged),
+        pairs_needed=pairs_still_needed(sequence, used, len(missing), policy),
+        missing_prompts=missing,
+    )
+    return replace(view, sentence=" ".join(_sentences(view, sequence, used, policy, aa)))
+
+
+def _view(
+    used: Sequence[PairMeasurement], sequence: SequenceState, policy: ThroughputPolicy, aa: BaselinePass
+) -> ThroughputView:
+    """What the used pairs say, before the pairs themselves, their slow share and what is missing are added."""
+    typical = estimate(used, policy.alpha)
+    baseline_ms, candidate_ms = ms_per_token(used) or (None, None)
     hashes = [identical for pair in used if (identical := identical_output(pair)) is not None]
-    view = ThroughputView(
+    return ThroughputView(
         state=sequence.state if used or policy.required else ThroughputState.NOT_COMPARED,
         margin=policy.margin,
-        pairs=tuple(_pair_view(pair, reason, pair.pair in slow) for pair, reason in zip(pairs, reasons, strict=True)),
+        pairs=(),
         pairs_used=len(used),
         prompts_in_pairs=typical.prompts,
         ratio=typical.ratio,
         ratio_interval=typical.interval,
         e_not_worse=sequence.e_not_worse,
         e_worse=sequence.e_worse,
-        baseline_ms_per_token=None if times is None else times[0],
-        candidate_ms_per_token=None if times is None else times[1],
-        baseline_tokens_per_second=None if times is None else 1000.0 / times[0],
-        candidate_tokens_per_second=None if times is None else 1000.0 / times[1],
-        slow_share_candidate=len(slow) / len(used) if used else None,
+        baseline_ms_per_token=baseline_ms,
+        candidate_ms_per_token=candidate_ms,
+        baseline_tokens_per_second=_per_second(baseline_ms),
+        candidate_tokens_per_second=_per_second(candidate_ms),
+        slow_share_candidate=None,
         slow_share_baseline=aa.slow_cells(policy.slow_ratio) / aa.cells if aa.cells else None,
         identical_share=fmean(hashes) if hashes else None,
         aa_identical_share=aa.identical_share,
-        pairs_needed=pairs_still_needed(sequence, used, len(missing), policy),
-        missing_prompts=missing,
+        pairs_needed=None,
         cv=estimated_cv([log_ratio(pair) for pair in used]),
     )
-    return replace(view, sentence=" ".join(_sentences(view, sequence, used, slow_rule(aa, policy.slow_ratio))))
 
 
 def _pair_view(pair: PairMeasurement, reason: str, slow: bool) -> ThroughputPair:
@@ -343,22 +335,26 @@ def _pair_view(pair: PairMeasurement, reason: str, slow: bool) -> ThroughputPair
 
 
 def _sentences(
-    view: ThroughputView, sequence: SequenceState, used: Sequence[PairMeasurement], rule: SlowRule
+    view: ThroughputView,
+    sequence: SequenceState,
+    used: Sequence[PairMeasurement],
+    policy: ThroughputPolicy,
+    aa: BaselinePass,
 ) -> Iterator[str]:
     yield _state_sentence(view, sequence)
     if view.ratio is not None:
         over = f"over {_count(view.pairs_used, 'pair')} of {_count(view.prompts_in_pairs, 'prompt')}"
         yield f"The typical ratio is {_ratio(view.ratio, view.ratio_interval)} {over}."
     same = [pair for pair in used if identical_output(pair)]
-    typical = estimate(same, 0.05)
+    typical = estimate(same, policy.alpha)
     if typical.ratio is not None and typical.interval is not None and typical.interval[0] > 1:
         yield f"Faster on identical output: {_ratio(typical.ratio, typical.interval)} over {_count(len(same), 'pair')}."
     if view.missing_prompts:
         yield f"{_count(len(view.missing_prompts), 'prompt')} must still be in a pair before promotion."
-    if view.slow_share_candidate and rule is SlowRule.TWO_SPEED_MODES:
+    if view.slow_share_candidate and slow_rule(aa, policy.slow_ratio) is SlowRule.TWO_SPEED_MODES:
         shares = f"{view.slow_share_candidate:.0%} of candidate and {view.slow_share_baseline:.0%} of baseline cells"
         yield f"Two speed modes: {shares} are slow, so a paired test does not settle the speed."
-    if (factor := _length_factor(used)) > WILD_LENGTHS:
+    if (factor := length_factor(used)) > WILD_LENGTHS:
         yield f"Output lengths differ by a factor of {factor:.1f}: the rates compare different work."
 
 
@@ -385,8 +381,11 @@ def _ratio(ratio: float, interval: tuple[float, float] | None) -> str:
     return f"{ratio:.3f}" if interval is None else f"{ratio:.3f} ({interval[0]:.3f} to {interval[1]:.3f})"
 
 
-def _length_factor(pairs: Iterable[PairMeasurement]) -> float:
-    """How far apart the output lengths of the two arms are in total, as a factor of at least 1."""
+def length_factor(pairs: Iterable[PairMeasurement]) -> float:
+    """How far apart the output lengths of the two arms are in total, as a factor of at least 1.
+
+    Pairs with an unknown or empty output are left out; 1 when no pair is left.
+    """
     lengths = [
         (pair.baseline_output_tokens, pair.candidate_output_tokens)
         for pair in pairs

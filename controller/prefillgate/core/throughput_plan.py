@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 
 from prefillgate.core.exact import noncentral_t_above, t_limit
 
 LEAST_PAIRS = 5  # fewer can give no exact one-sided .05 interval
-MOST_PAIRS = 100_000  # a plan beyond it is none
+DOUBLINGS = 14  # of it: a plan beyond 81,920 pairs is none
 CLOSE_MARGIN = -0.02  # a margin this close to equal is refused where the A/A pass is noisier than `NOISY_CV`
 NOISY_CV = 0.05
 
@@ -22,10 +23,9 @@ def coverage_prompts(lengths: Mapping[str, int], max_prompts: int) -> tuple[str,
     if isinstance(max_prompts, bool) or not isinstance(max_prompts, int) or max_prompts < 1:
         raise ValueError(f"throughput max_prompts must be a whole number of at least 1, got {max_prompts!r}")
     falling = sorted(lengths, key=lambda case_id: (-lengths[case_id], case_id))
-    if len(falling) <= max_prompts:
-        return tuple(falling)
-    gaps = max(1, max_prompts - 1)
-    return tuple(falling[i * (len(falling) - 1) // gaps] for i in range(max_prompts))
+    taken = min(len(falling), max_prompts)
+    gaps = max(1, taken - 1)
+    return tuple(falling[i * (len(falling) - 1) // gaps] for i in range(taken))
 
 
 def pair_spread(cv: float) -> float:
@@ -42,7 +42,7 @@ def pairs_needed(ratio: float, margin: float, cv: float, alpha: float = 0.05, po
     """Pairs at which a one-sided paired t test tells a true `ratio` from 1 + `margin` with chance `power`.
 
     Either direction. `cv` is that of one cell's rate, taken as lognormal: see `pair_spread`. At least
-    `LEAST_PAIRS`; None when the ratio is the margin itself or more than `MOST_PAIRS` pairs would not do.
+    `LEAST_PAIRS`; None when the ratio is the margin itself or 81,920 pairs would not do.
     Raises ValueError for numbers that cannot be.
     """
     if not 0 < ratio < math.inf:
@@ -59,15 +59,12 @@ def pairs_needed(ratio: float, margin: float, cv: float, alpha: float = 0.05, po
         limit = t_limit(alpha, pairs - 1)
         return noncentral_t_above(limit, pairs - 1, effect * math.sqrt(pairs)) >= power
 
-    low, high = LEAST_PAIRS - 1, LEAST_PAIRS
-    while not enough(high):
+    low = high = LEAST_PAIRS
+    for _ in range(DOUBLINGS + 1):
+        if enough(high):
+            return low + bisect_left(range(low, high), True, key=enough)
         low, high = high, 2 * high
-        if high > MOST_PAIRS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return None
 
 
 def margin_problem(margin: float, cv: float) -> str | None:
