@@ -527,6 +527,7 @@ def test_a_restarted_candidate_keeps_a_replicate_apart() -> None:
     view = replicate([*trigger(), *new])
     assert (view.ending, view.separation) == ("confirmed", "restart")
     assert view.separation_detail == "candidate epoch e before, f after"
+    assert replicate([*trigger(), *new[:2]]).separation == "restart"
     assert replicate([*trigger(), *soon]).separation is None
     baseline = [replace(each, server_epoch="f") if each.arm == BASELINE else each for each in soon]
     assert replicate([*trigger(), *baseline]).separation is None

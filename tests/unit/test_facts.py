@@ -12,9 +12,11 @@ from prefillgate.core.audit import audit_facts
 from prefillgate.core.cells import BASELINE, CANDIDATE, Cell
 from prefillgate.core.facts import acceptance_path, compare
 from prefillgate.core.freshness import classify
+from prefillgate.core.judge import facts_of
 from prefillgate.core.units import build_ledger
 from prefillgate.core.verdict import Comparison
 from tests.support.cell_logs import cell, copy, fresh
+from tests.support.stores import Played
 
 
 def comparison(*cells: Cell) -> Comparison:
@@ -78,6 +80,17 @@ def test_the_path_steps_once_for_each_unit_and_each_bad_cell_outside_of_one() ->
     ]
     path = acceptance_path(build_ledger(classify(cells), CANDIDATE))
     assert [(point.prefills, point.bad) for point in path] == [(0, 0), (1, 0), (2, 1), (2, 2), (2, 3), (3, 3)]
+
+
+def test_the_facts_of_a_run_are_not_those_of_a_log() -> None:
+    assert not facts_of(Played(most_cells=2).play()).from_log
+
+
+def test_a_replicate_is_analysed_by_itself_and_not_compared() -> None:
+    shared = [fresh(bad=True), base(), base()]
+    replicate = [fresh(replicate=1), fresh("q", replicate=1), base(replicate=1, bad=True), base("q", replicate=1)]
+    assert comparison(*shared, *replicate) == comparison(*shared)
+    assert comparison(*replicate) == Comparison(None, None, None)
 
 
 def test_n_and_k_are_those_of_the_worst_flag() -> None:

@@ -66,8 +66,8 @@ def compare(classified: Sequence[Classified]) -> Comparison:
     compare.
     """
     screen = [item for item in classified if not item.cell.replicate]
-    cases = {arm: {item.cell.case_id for item in screen if item.cell.arm == arm} for arm in (BASELINE, CANDIDATE)}
-    common = cases[BASELINE] & cases[CANDIDATE]
+    seen = {(item.cell.arm, item.cell.case_id) for item in screen}
+    common = {case for _, case in seen if {(BASELINE, case), (CANDIDATE, case)} <= seen}
     requests, prefills = [], []
     for arm in (CANDIDATE, BASELINE):
         outcomes = [

@@ -81,7 +81,7 @@ def floor_of_sum(weights: Iterable[Fraction]) -> int:
     """
     counted = Counter(weights)
     rough = math.fsum(float(weight) * count for weight, count in counted.items())
-    if abs(rough - round(rough)) > SAFE_DISTANCE:
+    if abs(rough - round(rough)) > SAFE_DISTANCE:  # equivalent mutant: at the limit both sums answer the same
         return math.floor(rough)
     return math.floor(sum((weight * count for weight, count in counted.items()), Fraction(0)))
 
@@ -105,7 +105,7 @@ def build_ledger(classified: Sequence[Classified], arm: str, flag: str | None = 
             )
             ledger.units.append(unit)
             ledger.timeline.append((position, cell.replicate, unit))
-        elif item.cell_class is CellClass.COPY and item.unit is not None:
+        elif item.cell_class is CellClass.COPY:
             _join(ledger, item, outcome, position)
         elif item.cell_class is CellClass.ORPHAN:
             if outcome:
