@@ -23,13 +23,6 @@ def test_the_two_sided_interval_is_clopper_and_pearsons(bad: int, units: int, in
     assert exact.clopper_pearson(bad, units) == pytest.approx(interval, abs=1e-13)
 
 
-@pytest.mark.parametrize(("bad", "units"), [(1, 3), (7, 40), (3, 10**6), (500_000, 10**6), (999_990, 10**6)])
-def test_the_interval_agrees_with_the_beta_quantiles_up_to_a_million_units(bad: int, units: int) -> None:
-    low, high = exact.clopper_pearson(bad, units, 0.9)
-    assert low == pytest.approx(stats.beta.ppf(0.05, bad, units - bad + 1), abs=1e-12)
-    assert high == pytest.approx(stats.beta.ppf(0.95, bad + 1, units - bad), abs=1e-12)
-
-
 def test_eight_clean_units_bound_the_rate_below_0_312() -> None:
     assert exact.rate_upper_bound(0, 8) == pytest.approx(1 - 0.05**0.125, abs=1e-14)
     assert exact.rate_lower_bound(8, 8) == pytest.approx(0.05**0.125, abs=1e-14)
@@ -67,7 +60,7 @@ def test_binomial_ends_are_exact() -> None:
     assert exact.binomial_pmf(0, 0, 0.3) == 1.0
     assert exact.binomial_at_least(0, 0, 0.3) == exact.binomial_at_most(0, 0, 0.3) == 1.0
     assert exact.binomial_at_least(0, 5, 0.3) == 1.0
-    assert exact.binomial_at_most(0, 10**6, 0.9) == 0.0
+    assert exact.binomial_at_most(0, 10**4, 0.9) == 0.0
 
 
 def test_fisher_reproduces_the_story() -> None:
@@ -83,11 +76,6 @@ def test_fisher_agrees_with_scipy(table: tuple[int, int, int, int]) -> None:
     a, n, c, m = table
     expected = stats.fisher_exact([[a, n - a], [c, m - c]], alternative="greater").pvalue
     assert exact.fisher_one_sided(*table) == pytest.approx(expected, rel=1e-10)
-
-
-def test_fisher_is_exact_for_millions() -> None:
-    expected = stats.hypergeom.sf(29_999, 2 * 10**6, 59_500, 10**6)
-    assert exact.fisher_one_sided(30_000, 10**6, 29_500, 10**6) == pytest.approx(expected, rel=1e-7)
 
 
 def test_boschloo_reproduces_the_story() -> None:
@@ -196,3 +184,18 @@ def test_impossible_numbers_are_named(call: object, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         call()  # type: ignore[operator]
     assert str(caught.value) == message
+
+
+# What takes longest comes last, so that a change to the code is noticed soon.
+
+
+@pytest.mark.parametrize(("bad", "units"), [(1, 3), (7, 40), (3, 10**6), (500_000, 10**6), (999_990, 10**6)])
+def test_the_interval_agrees_with_the_beta_quantiles_up_to_a_million_units(bad: int, units: int) -> None:
+    low, high = exact.clopper_pearson(bad, units, 0.9)
+    assert low == pytest.approx(stats.beta.ppf(0.05, bad, units - bad + 1), abs=1e-12)
+    assert high == pytest.approx(stats.beta.ppf(0.95, bad + 1, units - bad), abs=1e-12)
+
+
+def test_fisher_is_exact_for_millions() -> None:
+    expected = stats.hypergeom.sf(29_999, 2 * 10**6, 59_500, 10**6)
+    assert exact.fisher_one_sided(30_000, 10**6, 29_500, 10**6) == pytest.approx(expected, rel=1e-7)

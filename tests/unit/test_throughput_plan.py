@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from prefillgate.core import throughput_plan
+from prefillgate.core.exact import noncentral_t_above, t_limit
 
 
 def test_pairs_cover_the_longest_prompt_and_the_range_of_lengths() -> None:
@@ -36,6 +37,7 @@ def test_pairs_cover_the_longest_prompt_and_the_range_of_lengths() -> None:
         (1.02, 0.0, [41, 111, 281]),
         (1.0, -0.05, [8, 18, 43]),
         (1.0, -0.02, [40, 107, 270]),
+        (0.98, -0.05, [18, 46, 115]),
     ],
 )
 def test_planned_pairs_are_the_printed_ones_and_scipys(ratio: float, margin: float, pairs: list[int]) -> None:
@@ -46,6 +48,13 @@ def test_planned_pairs_are_the_printed_ones_and_scipys(ratio: float, margin: flo
             stats.nct.sf(stats.t.isf(0.05, n - 1), n - 1, effect * math.sqrt(n)) for n in (max(count - 1, 4), count)
         ]
         assert powers[0] < 0.9 <= powers[1]
+
+
+def test_a_plan_that_reaches_the_power_exactly_is_enough() -> None:
+    effect = -math.log1p(-0.05) / throughput_plan.pair_spread(0.04)
+    reached = noncentral_t_above(t_limit(0.05, 11), 11, effect * math.sqrt(12))
+    assert throughput_plan.pairs_needed(1.0, -0.05, 0.04, 0.05, reached) == 12
+    assert throughput_plan.pairs_needed(1.0, -0.05, 0.04, 0.05, math.nextafter(reached, 1)) == 13
 
 
 def test_planning_knows_its_limits() -> None:

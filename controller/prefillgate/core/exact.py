@@ -79,7 +79,7 @@ def _upper_tail(ratio: Ratio, mode: int, k: int, support: tuple[int, int]) -> fl
 
 
 def _binomial(units: int, rate: float) -> tuple[Ratio, int]:
-    """Ratio of neighbours and the place next to the mean of a binomial with 0 < rate < 1."""
+    """Ratio of neighbours and the place next to the mean of a binomial with 0 <= rate < 1."""
     odds = rate / (1.0 - rate)
     return (lambda j: (units - j) / (j + 1) * odds), round(units * rate)
 
@@ -88,8 +88,8 @@ def binomial_pmf(bad: int, units: int, rate: float) -> float:
     """P(exactly `bad` of `units`) at `rate`. Raises ValueError on counts or rates that cannot be."""
     _whole("units", units, 0)
     _whole("bad", bad, 0, units)
-    if _fraction("rate", rate) in (0.0, 1.0):
-        return 1.0 if bad == units * rate else 0.0
+    if _fraction("rate", rate) == 1.0:
+        return 1.0 if bad == units else 0.0
     ratio, mode = _binomial(units, rate)
     return _at(ratio, mode, bad) / (_upward(ratio, mode, units) + _downward(ratio, mode, 0) - 1.0)
 
@@ -98,8 +98,8 @@ def binomial_at_least(bad: int, units: int, rate: float) -> float:
     """P(`bad` or more of `units`) at `rate`. Raises ValueError on counts or rates that cannot be."""
     _whole("units", units, 0)
     _whole("bad", bad, 0, units)
-    if _fraction("rate", rate) in (0.0, 1.0):
-        return 1.0 if bad <= units * rate else 0.0
+    if _fraction("rate", rate) == 1.0:
+        return 1.0
     ratio, mode = _binomial(units, rate)
     return _upper_tail(ratio, mode, bad, (0, units))
 
@@ -203,7 +203,7 @@ def boschloo_one_sided(candidate_bad: int, candidate_units: int, baseline_bad: i
     peaks = [
         _climb(height, i * step, step)
         for i, (left, here, right) in enumerate(zip(heights, heights[1:], heights[2:], strict=False), start=1)
-        if left <= here >= right  # equivalent mutant: heights differ in their last bits
+        if left < here >= right  # equivalent mutant: heights differ in their last bits
     ]
     return min(observed, max(heights + peaks))
 
