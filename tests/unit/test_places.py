@@ -191,7 +191,14 @@ def test_seeds_and_nonces_are_functions_of_their_parts() -> None:
     assert len({derived_nonce(seed, "run", part) for seed in range(50) for part in range(50)}) == 2500
     assert derived_nonce(7, 1) != derived_nonce(7, 2)
     assert derived_seed(7, "run", 0, 0, None, "c0") == 98942575
-    assert [derived_seed(7, part) for part in range(6)] == [431379790, 1406334331, 462121815, 1698595816, 1679858510, 601347763]
+    assert [derived_seed(7, part) for part in range(6)] == [
+        431379790,
+        1406334331,
+        462121815,
+        1698595816,
+        1679858510,
+        601347763,
+    ]
     assert derived_nonce(7, "run") == "72a5868880c670fe6791372797ecee12"
 
 

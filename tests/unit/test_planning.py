@@ -131,6 +131,8 @@ def test_entries_beyond_the_budget_and_the_baseline_pass_are_out_of_reach(budget
     assert limited == pytest.approx(promotion_power(reached, 0.03, 12))
     assert promotion_power(replace(STANDARD, budget=39), 0.0, 12) == 0.0
     assert promotion_power(replace(STANDARD, budget=33, baseline_pass=8), 0.0, 1) == pytest.approx(1)
+    assert promotion_power(replace(STANDARD, budget=33), 0.0) == pytest.approx(1)  # one prompt, one baseline cell
+    assert promotion_power(replace(STANDARD, budget=32), 0.0) == 0.0
 
 
 @settings(max_examples=30)

@@ -164,6 +164,10 @@ def test_a_fresh_run_knows_nothing_yet() -> None:
     )
 
 
+def test_without_slow_cells_none_are_too_many_even_where_none_is_allowed() -> None:
+    assert take_snapshot(started(quality_only(acceptance=(32,)))).slow_more_than_allowed is False
+
+
 def test_single_facts_stand_in_the_snapshot() -> None:
     gate = started()
     gate.apply(DeadlinePassed(1.0))

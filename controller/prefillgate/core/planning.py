@@ -81,7 +81,7 @@ def promotion_power(policy: Policy, rate: float, prompts: int = 1) -> float:
     if len(stops) > MAX_SUBSETS:
         raise ValueError(f"a table of {len(stops)} entries is too long to plan with; {MAX_SUBSETS} is the most")
     flags, total = len(policy.flags), 0.0
-    for size in range(1, len(stops) + 1):
+    for size in range(1, len(stops) + 1):  # equivalent mutant: no subset is larger than the whole
         sign = 1 if size % 2 else -1
         total += sign * sum(_all_met(chosen, rate) ** flags for chosen in combinations(stops.items(), size))
     return min(1.0, max(0.0, total))  # the sum may err in its last bits
