@@ -92,7 +92,7 @@ def _all_met(stops: Sequence[tuple[int, int]], rate: float) -> float:
     running, units = [1.0], 0
     for stop, allowed in stops:
         for _ in range(stop - units):
-            pairs = zip([*running, 0.0], [0.0, *running], strict=True)
+            pairs = zip([*running, 0.0], [0.0, *running], strict=True)  # equivalent mutant: equally long
             running = [same * (1 - rate) + fewer * rate for same, fewer in pairs]
         running, units = running[: allowed + 1], stop
     return sum(running)
