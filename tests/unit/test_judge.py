@@ -330,7 +330,7 @@ def test_every_reason_is_reached_from_a_journal(reason: Reason) -> None:
 # Properties
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 10_000), st.floats(0, 0.9), st.floats(0, 0.5))
 def test_the_verdict_is_a_function_of_the_journal(seed: int, candidate: float, baseline: float) -> None:
     generator = random.Random(seed)

@@ -105,8 +105,8 @@ def by_walking(policy: Policy, rate: float, prompts: int) -> float:
     return promoted
 
 
-@pytest.mark.parametrize("prompts", [1, 12, 40, 60, 80])
-@pytest.mark.parametrize("rate", [0.01, 0.05])
+@pytest.mark.parametrize("prompts", [1, 60])
+@pytest.mark.parametrize("rate", [0.05])
 def test_two_flags_must_meet_the_table_at_one_and_the_same_n(prompts: int, rate: float) -> None:
     two = replace(STANDARD, flags=flags(2))
     assert promotion_power(two, rate, prompts) == pytest.approx(by_walking(two, rate, prompts), abs=1e-12)
