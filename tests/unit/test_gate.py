@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, ColdProof, Status
-from prefillgate.core.gate import REFUSALS, Gate, JournalError, cells_of, fold
+from prefillgate.core.gate import BUSY, REFUSALS, REFUSED_BODY, Gate, JournalError, cells_of, fold
 from prefillgate.core.journal import (
     CandidateUnavailable,
     CauseNoted,
@@ -296,6 +296,11 @@ def test_what_counts_as_a_refusal() -> None:
     assert {"ConnectionRefused", "Tls", "ConnectTimeout", "NameNotFound", "Refused"} == REFUSALS
 
 
+def test_which_answers_refuse_a_body_and_which_ask_to_wait() -> None:
+    assert {400, 413, 422} == REFUSED_BODY
+    assert {429, 503} == BUSY
+
+
 # Alarm
 
 
@@ -458,9 +463,9 @@ def test_a_failed_half_is_a_bad_unit() -> None:
 def test_an_invalid_half_is_a_try_unless_the_server_was_busy(http_status: int | None, tries: int) -> None:
     gate = with_replicate()
     invalid = cell(BASELINE, replicate=1, status=Status.INVALID)
-    measure(gate, invalid, Purpose.REPLICATE, pair=0, http_status=http_status)
-    assert gate.replicates[0].tries.get((0, BASELINE), 0) == tries
-    assert gate.replicates[0].waits.get((0, BASELINE), 0) == 1 - tries
+    measure(gate, invalid, Purpose.REPLICATE, pair=3, http_status=http_status)
+    assert gate.replicates[0].tries.get((3, BASELINE), 0) == tries
+    assert gate.replicates[0].waits.get((3, BASELINE), 0) == 1 - tries
 
 
 def test_a_cell_belongs_to_the_replicate_it_names_and_to_its_pair() -> None:

@@ -70,7 +70,7 @@ class Gate:
     session: int = 0
     latched_rollback: bool = False
     _classifier: Classifier = field(default_factory=Classifier)
-    _cusum_from: int = -1
+    _cusum_from: int = -1  # equivalent mutant: any number below the first position
     _unchecked: dict[int, CellMeasured] = field(default_factory=dict)
     _refusals: int = 0
     _invalid_run: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
