@@ -95,6 +95,7 @@ def test_one_look_needs_the_printed_units(margin: float, expected: list[int]) ->
         (0.05, 0.05, 174, (66, 110, 160)),
         (0.15, 0.05, None, (20, 37, 54)),
         (0.10, 0.01, None, (47, 74, 100)),
+        (0.24, 0.05, None, (11, 30, 43)),
         (0.30, 0.05, None, (9, 17, 29)),
         (0.50, 0.5, None, (2, 4, 6)),
         (0.90, 0.5, None, (1, 2, 3)),
@@ -193,6 +194,7 @@ def test_a_table_knows_its_last_entry_and_its_bad_units() -> None:
 def test_the_smallest_sample_meets_alpha_exactly_at_powers() -> None:
     assert acceptance.smallest_units(0.5, 0.25) == 2
     assert acceptance.smallest_units(0.5, 0.2499) == 3
+    assert acceptance.smallest_units(0.2, math.nextafter(0.8**10, 0)) == 11  # where it rounds down to 10
     assert acceptance.smallest_units(0.01, (1 - 0.01) ** 69) == 69  # where the logarithms' ratio rounds above 69
     assert acceptance.smallest_units(0.5, 0.5) == 1
     assert acceptance.smallest_units(0.9, 0.5) == 1

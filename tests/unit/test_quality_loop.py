@@ -56,6 +56,9 @@ def test_the_finding_tells_the_block_and_how_often() -> None:
     assert repetition_loop(Output("x " + "I am sorry now " * 5), RULE) == Finding(
         "content repeats 'I am sorry now' 5 times in a row"
     )
+    assert repetition_loop(
+        Output("and so: " + "I am sorry now " * 5 + "is how it goes and ends here"), RULE
+    ) == Finding("content repeats 'I am sorry now' 5 times in a row")
     found = repetition_loop(Output("fine", reasoning="a" * 60), RULE)
     assert found == Finding("reasoning repeats 'a' 60 times in a row")
 

@@ -70,25 +70,22 @@ def _number(name: str, value: object) -> float:
     return value
 
 
-def check_margin(margin: float) -> float:
-    """`margin` if it lies strictly between 0 and 1, else ValueError."""
+def check_margin(margin: float) -> None:
+    """Raises ValueError unless `margin` lies strictly between 0 and 1."""
     if not 0 < _number("margin", margin) < 1:
         raise ValueError(f"margin must be above 0 and below 1, got {margin!r}")
-    return margin
 
 
-def check_alpha(alpha: float) -> float:
-    """`alpha` if it is above 0 and at most 0.5, else ValueError."""
+def check_alpha(alpha: float) -> None:
+    """Raises ValueError unless `alpha` is above 0 and at most 0.5."""
     if not 0 < _number("alpha", alpha) <= 0.5:
         raise ValueError(f"alpha must be above 0 and at most 0.5, got {alpha!r}")
-    return alpha
 
 
-def check_rate(rate: float) -> float:
-    """`rate` if it is a fraction from 0 to 1, else ValueError."""
+def check_rate(rate: float) -> None:
+    """Raises ValueError unless `rate` is a fraction from 0 to 1."""
     if not 0 <= _number("rate", rate) <= 1:
         raise ValueError(f"rate must be from 0 to 1, got {rate!r}")
-    return rate
 
 
 def power(table: AcceptanceTable, rate: float) -> Power:
@@ -96,13 +93,12 @@ def power(table: AcceptanceTable, rate: float) -> Power:
     check_rate(rate)
     running = (1.0,) + (0.0,) * table.bad_allowed  # running[b]: probability of b bad so far, not yet stopped
     promote = expected = 0.0
-    for units in range(1, table.last + 1):
-        expected += math.fsum(running)
-        running = _one_more(running, rate)
-        if units in table.entries:
-            allowed = table.entries.index(units) + 1
-            promote += math.fsum(running[:allowed])
-            running = (0.0,) * allowed + running[allowed:]
+    for allowed, (before, entry) in enumerate(pairwise((0, *table.entries)), start=1):
+        for _ in range(entry - before):
+            expected += math.fsum(running)
+            running = _one_more(running, rate)
+        promote += math.fsum(running[:allowed])
+        running = (0.0,) * allowed + running[allowed:]
     return Power(rate, promote, expected)
 
 
@@ -128,11 +124,10 @@ def smallest_units(margin: float, alpha: float) -> int:
 
 
 def _clean_units(chance: float, margin: float) -> int:
-    """Smallest n >= 1 with (1 - margin)^n <= chance."""
-    units = max(1, int(math.log(chance) / math.log1p(-margin)))  # the logarithms may err in their last bits
-    while (1 - margin) ** units > chance:
-        units += 1
-    return units
+    """Smallest whole n with (1 - margin)^n <= chance."""
+    units = math.ceil(math.log(chance) / math.log1p(-margin))
+    # The logarithms may err in their last bits.
+    return units + ((1 - margin) ** units > chance) - ((1 - margin) ** (units - 1) <= chance)
 
 
 def fixed_sample_units(margin: float, alpha: float, bad_allowed: int) -> int:
@@ -244,7 +239,8 @@ class _Search:
     def _finish(self, step: _Step) -> None:
         """Set the last entry: only clean units lead to it, so it is a power of the clean rate."""
         before, left = step.entries[-1], self.alpha - step.error
-        more = _clean_units(left / step.at_margin[-1], self.margin)
+        needed = _clean_units(left / step.at_margin[-1], self.margin)
+        more = max(1, needed)  # equivalent mutant: where fewer would do a cheaper table was found before
         last = before + more
         if last > self.cap:
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate, takewhile
 from statistics import NormalDist
 
@@ -161,7 +162,7 @@ def _check_table(candidate_bad: int, candidate_units: int, baseline_bad: int, ba
 
 def _fisher(candidate_bad: int, candidate_units: int, baseline_bad: int, baseline_units: int) -> float:
     total_bad = candidate_bad + baseline_bad
-    support = (max(0, total_bad - baseline_units), min(candidate_units, total_bad))
+    support = (max(0, total_bad - baseline_units), candidate_units)  # above the total the ratio is 0
     mean = candidate_units * total_bad // (candidate_units + baseline_units)
 
     def ratio(j: int) -> float:
@@ -211,12 +212,11 @@ def boschloo_one_sided(candidate_bad: int, candidate_units: int, baseline_bad: i
 def _extreme_outcomes(candidate_bad: int, candidate_units: int, baseline_bad: int, baseline_units: int) -> list[float]:
     """For each number of bad units of both arms together, in how many ways it falls on units so that Fisher's p is
     at most the observed one. Counted in whole numbers, since p values that are equal must compare as equal."""
-    candidate = [math.comb(candidate_units, bad) for bad in range(candidate_units + 1)]
-    baseline = [math.comb(baseline_units, bad) for bad in range(baseline_units + 1)]
     units = candidate_units + baseline_units
+    chosen = cache(math.comb)
 
     def ways(bad: int, total: int) -> int:
-        return candidate[bad] * baseline[total - bad]
+        return chosen(candidate_units, bad) * chosen(baseline_units, total - bad)
 
     def worst_first(total: int) -> range:
         return range(max(0, total - baseline_units), min(candidate_units, total) + 1)[::-1]
@@ -230,7 +230,8 @@ def _extreme_outcomes(candidate_bad: int, candidate_units: int, baseline_bad: in
         tails = accumulate(ways(bad, total) for bad in worst_first(total))
         return max(takewhile(lambda tail: tail * of <= limit, tails), default=0)
 
-    return [float(extreme(total)) for total in range(units + 1)]
+    # All bad is left out: it is one outcome, as extreme as any only where the observed p is 1.
+    return [float(extreme(total)) for total in range(units)]
 
 
 def _climb(height: Callable[[float], float], angle: float, step: float) -> float:
