@@ -17,10 +17,18 @@ from prefillgate.core.journal import (
     ReplicateStarted,
     SeparationKept,
 )
+from prefillgate.core.pairs import throughput_standing
 from prefillgate.core.schedule import Separate
-from prefillgate.core.snapshot import clean_prefills_needed
+from prefillgate.core.snapshot import acceptance_reached, clean_prefills_needed
+from prefillgate.core.verdict import ThroughputState
 
 WAITING_EVERY_SECONDS = 60.0
+SPEED = {
+    ThroughputState.NOT_WORSE: "not worse",
+    ThroughputState.WORSE: "worse",
+    ThroughputState.OPEN: "still open",
+    ThroughputState.NOT_COMPARED: "not compared",
+}
 
 
 class Progress:
@@ -91,18 +99,32 @@ class Progress:
         if running is not None:
             path = running.e_path(running.leading_flag())
             e_value = path[-1] if path else 1.0
-            units = len(running.candidate)
-            return f"| replicate {running.plan.number}: {units} units, E {e_value:.3g}/{running.threshold:g}"
+            units, bad = len(running.candidate), running.candidate_bad()
+            known = (
+                f"| replicate {running.plan.number}: {units} units, bad {bad}, E {e_value:.3g}/{running.threshold:g}"
+            )
+            if not bad and units < running.policy.clean_units:
+                return f"{known}, {running.policy.clean_units - units} more clean end it{self._left(running.policy.clean_units - units)}"
+            return known
         ledgers = gate.candidate_ledgers()
         units, bad = min(x.decision_prefills for x in ledgers), max(x.bad for x in ledgers)
         missing = clean_prefills_needed(gate)
         if missing is None:
             return f"| n {units}, bad {bad}"
-        left = ""
-        if missing and self._seconds:
-            minutes = missing * sum(self._seconds) / len(self._seconds) / 60
-            left = f", about {minutes:.0f} min" if minutes >= 1 else ", under 1 min"
-        return f"| n {units}, bad {bad}, {missing} more clean{left}"
+        if not missing and not acceptance_reached(gate):
+            return f"| n {units}, bad {bad}, 0 more clean"
+        if not missing:
+            standing, unpaired = throughput_standing(gate)
+            wanted = f", {len(unpaired)} prompts without a pair" if unpaired else ""
+            return f"| n {units}, bad {bad}, enough clean; decode speed {SPEED[standing]}{wanted}"
+        return f"| n {units}, bad {bad}, {missing} more clean{self._left(missing)}"
+
+    def _left(self, cells: int) -> str:
+        """The time so many cells take, by the mean of the last ones."""
+        if not self._seconds:
+            return ""
+        minutes = cells * sum(self._seconds) / len(self._seconds) / 60
+        return f", about {minutes:.0f} min" if minutes >= 1 else ", under 1 min"
 
 
 def _seen(event: CellMeasured) -> str:

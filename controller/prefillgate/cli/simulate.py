@@ -81,7 +81,14 @@ class _CommandWithFaults(click.Command):
     show_default=True,
     help="llama: llama-server's API. openai: only /v1 routes, no timings, no cache_prompt, usage with cached_tokens.",
 )
-@click.option("--model", default="simulated-7b-q8_0.gguf", show_default=True, help="Name of the served model.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    default=("simulated-7b-q8_0.gguf",),
+    show_default=True,
+    help="Name of a served model; repeatable. All are one model.",
+)
 @click.option("--build-info", default="b11549-simulated", show_default=True, help="What /props tells as build.")
 @click.option("--slots", type=click.IntRange(1, 64), default=4, show_default=True, help="Generations at once.")
 @click.option(
@@ -178,6 +185,8 @@ def _settings(seed: int, options: dict[str, object]) -> Settings:
     if variable is not None and not key:
         raise click.UsageError(f"--api-key-env: the environment variable {variable} is not set")
     renamed = {"context_tokens": options.pop("ctx_size"), "host_cache_mib": options.pop("cache_ram")}
+    models = [str(name) for name in options.pop("models")]  # type: ignore[attr-defined]
+    renamed |= {"model": models[0], "other_models": tuple(models[1:])}
     dialect = Dialect(str(options.pop("dialect")))
     flags = {"sliding_window": options.pop("swa"), "api_key": key, "dialect": dialect, "speed": speed}
     return Settings(seed=seed, **renamed, **flags, **options)  # type: ignore[arg-type]

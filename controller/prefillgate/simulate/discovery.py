@@ -72,13 +72,10 @@ def props(settings: Settings, epoch: Epoch) -> dict[str, Any]:
 
 def models(settings: Settings) -> dict[str, Any]:
     """The body of /v1/models."""
-    entry: dict[str, Any] = {
-        "id": settings.model,
-        "object": "model",
-        "created": int(time.time()),
-    }
+    names = (settings.model, *settings.other_models)
+    entry: dict[str, Any] = {"object": "model", "created": int(time.time())}
     if settings.dialect is Dialect.OPENAI:
-        return {"object": "list", "data": [{**entry, "owned_by": "organization-owner"}]}
+        return {"object": "list", "data": [{"id": name, **entry, "owned_by": "organization-owner"} for name in names]}
     meta = {
         "vocab_type": 1,
         "n_vocab": 262_144,
@@ -90,11 +87,11 @@ def models(settings: Settings) -> dict[str, Any]:
         "ftype": "Q8_0",
     }
     architecture = {"input_modalities": ["text"], "output_modalities": ["text"]}
-    known = {"aliases": [settings.model], "tags": [], "architecture": architecture}
+    known = {"tags": [], "architecture": architecture, "owned_by": "llamacpp", "meta": meta}
     return {
-        "models": [_ollama_entry(settings.model)],
+        "models": [_ollama_entry(name) for name in names],
         "object": "list",
-        "data": [{**entry, **known, "owned_by": "llamacpp", "meta": meta}],
+        "data": [{"id": name, **entry, "aliases": [name], **known} for name in names],
     }
 
 

@@ -158,7 +158,8 @@ class Server:
             return "http-503-first", _retry_later(
                 _error(503, "unavailable_error", "no slot available, try again later")
             )
-        if self._faults.hit("unknown-model", turn) and request.body.get("model") not in (None, self._settings.model):
+        served = (None, self._settings.model, *self._settings.other_models)
+        if self._faults.hit("unknown-model", turn) and request.body.get("model") not in served:
             words = f"The model `{request.body['model']}` does not exist."
             return "unknown-model", _error(404, "NotFoundError", words)
         for name, status, kind, message in _REFUSALS:

@@ -33,6 +33,7 @@ class Settings:
     seed: int = 0
     text_seed: int | None = None  # of the answers' wording; None: `seed`
     model: str = "simulated-7b-q8_0.gguf"
+    other_models: tuple[str, ...] = ()  # further names that are served, as a router serves several models
     build_info: str = "b11549-simulated"
     dialect: Dialect = Dialect.LLAMA
     slots: int = 4

@@ -1,0 +1,69 @@
+"""A reverse proxy in front of a simulated server, for what neither it nor a real server can be made to say.
+
+It passes everything on but the paths it was told to answer itself. Why each rewriting test needs it stands there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import httpx
+from aiohttp import web
+
+Rewrite = Callable[[web.Request, bytes], Awaitable[web.StreamResponse | bytes]]
+"""Given the request and the true body (of a GET), what to answer: a body in its place or a whole response."""
+
+
+@contextmanager
+def rewriting(url: str, rewrites: Mapping[str, Rewrite]) -> Iterator[str]:
+    """The address of a proxy to `url` that rewrites the GET paths named."""
+    started = threading.Event()
+    found: list[str] = []
+    loop = asyncio.new_event_loop()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+            reply = await client.request(request.method, url + request.path_qs, content=body)
+        rewrite = rewrites.get(request.path)
+        if rewrite is None:
+            said: web.StreamResponse | bytes = reply.content
+        else:
+            said = await rewrite(request, reply.content)
+        if isinstance(said, web.StreamResponse):
+            return said
+        kind = reply.headers.get("content-type", "application/json").partition(";")[0]
+        return web.Response(body=said, status=reply.status_code, content_type=kind)
+
+    async def serve() -> web.AppRunner:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", "/{path:.*}", handle)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        found.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        started.set()
+        return runner
+
+    def work() -> None:
+        runner = loop.run_until_complete(serve())
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        left = asyncio.all_tasks(loop)  # handlers whose client gave up
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    started.wait()
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
