@@ -473,6 +473,7 @@ def test_a_cell_belongs_to_the_replicate_it_names_and_to_its_pair() -> None:
     gate.apply(ReplicateAborted(1, 7.0, "deadline"))
     gate.apply(ReplicateStarted(2, 8.0, 98))
     gate.apply(SeparationKept(2, 9.0, "restart"))
+    assert gate.open_replicate is gate.replicates[1]
     unit(gate, True, pair=3, number=2)
     assert (gate.replicates[0].candidate, gate.replicates[1].candidate) == ({}, {3: (True,)})
     assert gate.replicates[1].threshold == 80

@@ -22,10 +22,10 @@ from prefillgate.core.journal import (
     ReplicateStarted,
     SeparationKept,
 )
-from prefillgate.core.judge import judge
+from prefillgate.core.judge import facts_of, judge
 from prefillgate.core.policy import Flag, Policy
 from prefillgate.core.schedule import StartReplicate
-from prefillgate.core.sentences import REASON_SENTENCES, percent
+from prefillgate.core.sentences import REASON_SENTENCES, percent, what_would_change
 from prefillgate.core.verdict import Decision
 from tests.support.journals import Stepper, answer_of, cell, measure, quality_only, score, screen, started
 
@@ -241,6 +241,25 @@ def test_after_one_replicate_the_second_threshold_is_named() -> None:
     gate.apply(ReplicateAborted(1, 7.0, "separation impossible"))
     screen(gate, True, True)
     assert "A fresh replicate reaching E >= 80 would allow rollback." in said(gate).what_would_change
+
+
+def test_a_replicate_cut_short_while_clean_claims_no_rate() -> None:
+    gate = started()
+    screen(gate, True, True, case="c0")
+    replicate_on(gate)
+    half(gate, 0, CANDIDATE, False)
+    gate.apply(ReplicateAborted(1, 7.0, "deadline"))
+    assert (
+        "Replicate 1 not confirmed (aborted, deadline): 0 of 1 fresh candidate prefills bad, E = 1 against 40; "
+        "kept apart by gap." in said(gate).sentences
+    )
+
+
+def test_without_a_plan_replicates_are_numbered_from_the_first() -> None:
+    gate = started()
+    screen(gate, True, True)
+    facts = replace(facts_of(gate), plan=None)
+    assert "A fresh replicate reaching E >= 40 would allow rollback." in what_would_change(facts)
 
 
 # Other reasons

@@ -325,9 +325,8 @@ REFUSALS = frozenset({"ConnectionRefused", "Tls", "ConnectTimeout", "NameNotFoun
 
 def is_replicate_unit(item: Classified, max_cached_tokens: int) -> bool:
     """Whether a cell is a unit of a replicate: fresh, and at most `max_cached_tokens` came from the cache."""
-    if item.cell_class is not CellClass.FRESH:
-        return False
-    return item.cell.cached_tokens is None or item.cell.cached_tokens <= max_cached_tokens
+    cached = item.cell.cached_tokens
+    return item.cell_class is CellClass.FRESH and (cached is None or cached <= max_cached_tokens)
 
 
 def fold(events: Iterable[Event]) -> Gate:

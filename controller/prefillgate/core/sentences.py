@@ -5,6 +5,8 @@ Every number is taken from the facts; a sentence never claims more than its pref
 
 from __future__ import annotations
 
+import math
+
 from prefillgate.core.acceptance import power
 from prefillgate.core.cells import CANDIDATE
 from prefillgate.core.decision import ERRORS, Reason
@@ -82,12 +84,12 @@ def _promote(facts: Facts) -> str:
 
 def _one_in(rate: float) -> str:
     whole = round(1 / rate)
-    return f"1 of {whole}" if abs(1 / whole - rate) < 1e-9 else percent(rate)
+    return f"1 of {whole}" if math.isclose(whole * rate, 1) else percent(rate)
 
 
-def _seen(name: str, arm: ArmCounts) -> str:
+def _seen(name: str, arm: ArmCounts) -> str | None:
     if not arm.requests:
-        return ""
+        return None
     parts = [f"{arm.copies} copies", f"{arm.partial} partial", f"{arm.unknown} unknown", f"{arm.orphans} orphans"]
     rest = ", ".join(part for part in parts if not part.startswith("0 "))
     return (
@@ -113,11 +115,11 @@ def _replicate(replicate: Replicate) -> str:
     return f"{name} not confirmed ({view.ending}{why}): {seen}, {e_value}{apart}."
 
 
-def _outputs(facts: Facts) -> str:
+def _outputs(facts: Facts) -> str | None:
     outputs = distinct_outputs(facts)
-    fresh = sum(len(ledger.units) for ledger in facts.ledgers[:1])
+    fresh = len(facts.ledgers[0].units)
     if outputs is None or not fresh:
-        return ""
+        return None
     return f"Candidate: {fresh} prefills of {len(facts.cases)} prompts, {outputs} distinct outputs."
 
 
@@ -127,15 +129,15 @@ def distinct_outputs(facts: Facts) -> int | None:
     return len(seen) or None
 
 
-def _population(facts: Facts) -> str:
+def _population(facts: Facts) -> str | None:
     if len(facts.cases) >= POPULATION_PROMPTS or facts.ruling.decision is not Outcome.PROMOTE:
-        return ""
+        return None
     return f"This speaks of these {len(facts.cases)} prompts, not of a population of prompts (that takes 48 or more)."
 
 
-def _rollback(facts: Facts, candidate: ArmCounts) -> str:
+def _rollback(facts: Facts, candidate: ArmCounts) -> str | None:
     if facts.ruling.decision is Outcome.ROLLBACK or not facts.ever_alarmed:
-        return ""
+        return None
     return (
         f"Rollback is refused: {candidate.bad_requests} bad requests hang off {candidate.bad_prefills} bad prefills, "
         "and no replicate with fresh prefills has confirmed a regression."
