@@ -416,6 +416,8 @@ async def test_an_older_build_without_slots_and_with_a_fixed_marker_shows_no_epo
         assert await engine.epoch() is None
         assert await engine.counters() is None
         assert (await engine.activity()).idle is None
+        look = await engine.look()
+        assert (look.counters, look.activity.idle, look.epoch) == (None, None, None)
     assert (identity.build, identity.model, identity.server_epoch) == ("b4000-abc", "model-a", None)
     assert (identity.context_tokens, identity.slots, identity.weights) == (512, None, None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from prefillgate.engines.http import EngineOptions
 from prefillgate.engines.llama_cpp import LlamaCpp
 from prefillgate.engines.registry import detect
 from prefillgate.hosts.llama_server import LlamaServer
-from tests.support.llama import real_llama
+from tests.support.llama import real_llama, record
 
 COMPLETIONS = "/v1/completions"
 HARBOUR = "The harbour master wrote down every ship that came in that week and what it carried. " * 8
@@ -447,3 +447,28 @@ async def test_https_to_a_plain_server_is_a_tls_failure(llama: LlamaServer) -> N
         with pytest.raises(TerminalEngineError, match=r"/props: Tls: .* does this server speak plain http"):
             await opened.discover()
     assert (answer.status, answer.reason, answer.http_status) == (AnswerStatus.REFUSED, "Tls", None)
+
+
+async def test_one_look_tells_counters_work_and_the_life_of_the_server(llama_server_apart: LlamaServer) -> None:
+    async with engine(llama_server_apart) as opened:
+        before = await opened.look()
+        answer = await ask(opened, cell(HARBOUR))
+        after = await opened.look()
+        epoch = await opened.epoch()
+        llama_server_apart.restart()
+        reborn = await opened.look()
+        assert reborn.epoch == await opened.epoch()
+    assert before.epoch == after.epoch == epoch
+    assert reborn.epoch != epoch
+    assert (after.activity.running, after.activity.waiting, after.activity.idle) == (0, 0, True)
+    assert before.counters is not None and after.counters is not None and reborn.counters is not None
+    assert moved(before.counters, after.counters)[0] == answer.processed_tokens
+    assert reborn.counters.prompt_tokens_processed == 0
+
+
+@pytest.fixture
+def llama_server_apart(request: pytest.FixtureRequest) -> Iterator[LlamaServer]:
+    """A server of this test alone, since it is restarted."""
+    with LlamaServer(("-t", "1", "-c", "1024", "-np", "1")) as server:
+        record(request, server)
+        yield server

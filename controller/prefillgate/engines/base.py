@@ -76,6 +76,15 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """What a server tells of itself at one moment, before or after a cell: totals, work under way, which life it is."""
+
+    counters: Counters | None
+    activity: Activity
+    epoch: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What the capability probe showed in this server epoch (ENGINES.md section 1).
 
@@ -179,3 +188,6 @@ class Engine(Protocol):
 
     async def epoch(self) -> str | None:
         """The marker of this life of the server process, or None when it shows none."""
+
+    async def look(self) -> Look:
+        """Counters, activity and epoch of one moment, by as few questions as this family allows."""

@@ -168,17 +168,21 @@ class HttpLane:
 
     async def get_bytes(self, path: str) -> bytes:
         """The body at `path`. Raises as `get_json` does; a status that will not change is an `HttpStatusError`."""
+        return (await self.get(path))[0]
+
+    async def get(self, path: str) -> tuple[bytes, httpx.Headers]:
+        """Body and headers at `path`. Raises as `get_bytes` does."""
         body = bytearray()
         try:
             async with asyncio.timeout(self.options.read_timeout_seconds), self._open("GET", path) as response:
                 async for chunk in _bounded(response, self.options.max_reply_bytes):
                     body += chunk
-                status = response.status_code
+                status, headers = response.status_code, response.headers
         except (httpx.HTTPError, TimeoutError, _TooLongError, _EncodingError) as error:
             raise _engine_error(f"{self.url}{path}", self._failure(error)[0]) from error
         if status != 200:
             raise status_error(f"{self.url}{path}", status, bytes(body))
-        return bytes(body)
+        return bytes(body), headers
 
     async def post(self, path: str, body: bytes, timeout_seconds: float, sink: Callable[[bytes], bool]) -> Sent:
         """Send once, hand the body of a 200 to `sink` chunk by chunk until it says True, tell what became of it.

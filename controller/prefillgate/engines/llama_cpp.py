@@ -25,6 +25,7 @@ from prefillgate.engines.base import (
     CellRequest,
     Counters,
     Identity,
+    Look,
     ModelNotServedError,
     PreparedRequest,
     TerminalEngineError,
@@ -56,6 +57,7 @@ _METRICS = {
     "draft_accepted_tokens": "llamacpp:spec_decode_num_accepted_tokens_total",
 }
 _NOT_THERE = frozenset({404, 405, 501})
+START_HEADER = "Process-Start-Time-Unix"  # monotonic microseconds of a process's start: good for equality only
 
 
 async def recognise(lane: HttpLane) -> bool:
@@ -82,6 +84,8 @@ class LlamaCpp:
         self._lane = HttpLane(url, self.options)
         self.url = self._lane.url
         self._speculative: bool | None = None
+        self._started: str | None = None  # the header's value while `_epoch` was the marker
+        self._epoch: str | None = None
 
     async def __aenter__(self) -> LlamaCpp:
         await self._lane.__aenter__()
@@ -151,26 +155,32 @@ class LlamaCpp:
 
     async def counters(self) -> Counters | None:
         """The totals at /metrics, None when the server was started without `--metrics`."""
-        values = await self._metrics()
-        if values is None:
-            return None
-        return Counters(**{field: values.get(name) for field, name in _METRICS.items()})
+        return _counters((await self._metrics())[0])
 
     async def activity(self) -> Activity:
         """Busy slots at /slots; a request waits only when every slot is busy. Without /slots the gauges of /metrics."""
         slots = await self._slots()
         if slots is not None:
             return Activity(running=sum(slot.get("is_processing") is True for slot in slots))
-        values = await self._metrics() or {}
-        running, waiting = (values.get(f"llamacpp:requests_{word}") for word in ("processing", "deferred"))
-        return Activity(
-            running=None if running is None else int(running),
-            waiting=None if waiting is None else int(waiting),
-        )
+        return _gauges((await self._metrics())[0])
 
     async def epoch(self) -> str | None:
         """The random part of /props `media_marker`, None for a build whose marker is always the same."""
         return _marker(await self._object("/props"))
+
+    async def look(self) -> Look:
+        """One question at /metrics, where its header marks the life of the process and its gauges tell the work.
+
+        The header is good for equality alone, so /props gives the marker when the header is new. What /metrics does
+        not tell is asked for at /props and /slots.
+        """
+        values, started = await self._metrics()
+        if started is None or started != self._started:
+            self._epoch, self._started = await self.epoch(), started
+        activity = _gauges(values)
+        if activity.idle is None:
+            activity = await self.activity()
+        return Look(_counters(values), activity, self._epoch)
 
     async def probe(self, salt: str, model: str | None) -> Capabilities:
         """Steps (a) to (d) of ENGINES.md section 1: cold, its repeat with the cache, cold again; /metrics.
@@ -205,14 +215,29 @@ class LlamaCpp:
             raise
         return [slot for slot in value if isinstance(slot, dict)] if isinstance(value, list) else None
 
-    async def _metrics(self) -> dict[str, float] | None:
+    async def _metrics(self) -> tuple[dict[str, float] | None, str | None]:
+        """Samples of /metrics by name and its mark of the process's start; (None, None) without `--metrics`."""
         try:
-            text = await self._lane.get_bytes("/metrics")
+            body, headers = await self._lane.get("/metrics")
         except HttpStatusError as error:
             if error.status in _NOT_THERE:
-                return None
+                return None, None
             raise
-        return read_metrics(text.decode("utf-8", "replace"), f"{self.url}/metrics")
+        return read_metrics(body.decode("utf-8", "replace"), f"{self.url}/metrics"), headers.get(START_HEADER)
+
+
+def _counters(values: dict[str, float] | None) -> Counters | None:
+    if values is None:
+        return None
+    return Counters(**{field: values.get(name) for field, name in _METRICS.items()})
+
+
+def _gauges(values: dict[str, float] | None) -> Activity:
+    running, waiting = ((values or {}).get(f"llamacpp:requests_{word}") for word in ("processing", "deferred"))
+    return Activity(
+        running=None if running is None else int(running),
+        waiting=None if waiting is None else int(waiting),
+    )
 
 
 def read_metrics(text: str, where: str) -> dict[str, float]:

@@ -18,6 +18,7 @@ from prefillgate.engines.base import (
     CellRequest,
     Counters,
     Identity,
+    Look,
     ModelNotServedError,
     PreparedRequest,
     TerminalEngineError,
@@ -109,6 +110,10 @@ class OpenAICompatible:
     async def epoch(self) -> str | None:
         """None: no common marker."""
         return None
+
+    async def look(self) -> Look:
+        """Nothing is told, and nothing is asked."""
+        return Look(None, Activity(), None)
 
     async def probe(self, salt: str, model: str | None) -> Capabilities:
         """A prompt under one nonce, its exact repeat, and the same under another nonce (ENGINES.md section 1).

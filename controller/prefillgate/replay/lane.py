@@ -22,6 +22,7 @@ from prefillgate.engines.base import (
     Engine,
     EngineError,
     Identity,
+    Look,
     PreparedRequest,
     TransientEngineError,
 )
@@ -29,6 +30,7 @@ from prefillgate.replay.clock import Clock
 from prefillgate.replay.request import Sending, prepare
 from prefillgate.report.clean import one_line
 
+SETTLE_POLL_SECONDS = 0.05
 UNMARKED = "unmarked"  # the epoch of a server that shows no marker of its life
 BUSY_STATUS = frozenset({429, 503})  # asks to be left alone; the core counts it apart from refusals
 LARGEST_COUNT = 2**53  # beyond it a server's counter is no count
@@ -75,6 +77,7 @@ class Lane:
         self._lives = 0
         self._label = ""
         self._marker: str | None = None
+        self._look: Look | None = None  # the last one, while nothing was sent since
 
     async def identify(self) -> Identity:
         """Who is there, without a probe. Raises `EngineError`."""
@@ -83,9 +86,11 @@ class Lane:
 
     async def meet(self) -> EpochSeen | None:
         """Probe the server if this life of it was not met yet; the new epoch, or None. Raises `EngineError`."""
-        marker = await self.engine.epoch() if self.seen is not None else None
-        if self.seen is not None and marker == self._marker:
-            return None
+        if self.seen is not None:
+            self._look = await self.engine.look()
+            if self._look.epoch == self._marker:
+                return None
+        self._look = None
         identity = await self.identify()
         if not await self._wait_until_idle():
             raise NotIdleError(f"{self.engine.url}: the server did not become idle")
@@ -145,17 +150,18 @@ class Lane:
     async def _measure(self, step: RunCell, case: Case) -> Measurement:
         try:
             request = self._request(step, case)
-            if not await self._wait_until_idle():
+            before = await self._at_rest(self.times.idle_timeout_seconds)
+            if before is None:
                 return self._not_sent(step, case, "NotIdle", "the server did not become idle")
-            before = await self.engine.counters()
         except EngineError as error:
             return self.refused(step, case, error)
         self._broke_off = True
         answer = await self.engine.generate(request, self.times.cell_timeout_seconds)
         self._broke_off = answer.status is AnswerStatus.FAILED
-        counters = await self._settled(before, answer)
-        invalid = await self._confounded(before, counters, answer)
-        return self._measurement(step, case, answer, (request, invalid, _delta(before, counters)))
+        if answer.status is not AnswerStatus.OK:
+            return self._measurement(step, case, answer, (request, None, None))
+        counters, invalid = await self._look_after(before.counters, answer)
+        return self._measurement(step, case, answer, (request, invalid, _delta(before.counters, counters)))
 
     def _request(self, step: RunCell, case: Case) -> PreparedRequest:
         assert self.seen is not None
@@ -163,41 +169,45 @@ class Lane:
 
     async def _wait_until_idle(self) -> bool:
         """True once nothing runs there, or where the server does not tell. Raises `EngineError`."""
-        return await self._idle_within(self.times.idle_timeout_seconds)
+        return await self._at_rest(self.times.idle_timeout_seconds) is not None
 
-    async def _idle_within(self, seconds: float) -> bool:
+    async def _at_rest(self, seconds: float) -> Look | None:
+        """A look at the server once nothing runs there, or where it does not tell; None if it stays busy.
+
+        Raises `EngineError`.
+        """
         until = self._clock.now() + seconds
         if self.deadline_at is not None:
             until = min(until, self.deadline_at)
-        while (await self.engine.activity()).idle is False:
+        look, self._look = self._look or await self.engine.look(), None
+        while look.activity.idle is False:
             if self._clock.now() >= until:
-                return False
-            await self._clock.sleep(self.times.idle_poll_seconds)
-        self._broke_off = False
-        return True
-
-    async def _settled(self, before: Counters | None, answer: Answer) -> Counters | None:
-        """The server's counters once they have moved by what the answer reports, or as they stand after a while."""
-        if before is None or answer.status is not AnswerStatus.OK:
-            return None
-        until = self._clock.now() + self.times.settle_seconds
-        while True:
-            try:
-                after = await self.engine.counters()
-            except EngineError:
                 return None
-            moved = _delta(before, after)
-            processed = _processed(answer)
-            if moved is None or processed is None or moved >= processed or self._clock.now() >= until:
-                return after
-            await self._clock.sleep(0.05)
+            await self._clock.sleep(self.times.idle_poll_seconds)
+            look = await self.engine.look()
+        self._broke_off = False
+        return look
 
-    async def _confounded(self, before: Counters | None, after: Counters | None, answer: Answer) -> str | None:
-        """Why a complete answer is void: other traffic, or another life of the server. None where it is sound."""
-        if answer.status is not AnswerStatus.OK or self.seen is None:
-            return None
-        moved, processed = _delta(before, after), _processed(answer)
-        output = _output_delta(before, after)
+    async def _look_after(self, before: Counters | None, answer: Answer) -> tuple[Counters | None, str | None]:
+        """The counters after a complete answer, and why it is void (other traffic, another life of the server).
+
+        Counters may lag behind the answer, and the server may still be putting its slot away: both get a while.
+        """
+        until = self._clock.now() + self.times.settle_seconds
+        try:
+            look = await self.engine.look()
+            while not _settled(before, look, answer) and self._clock.now() < until:
+                await self._clock.sleep(SETTLE_POLL_SECONDS)
+                look = await self.engine.look()
+        except EngineError as error:
+            if _reason(error) in _GONE:
+                return None, "EpochChanged: the server went away right after the cell"
+            return None, f"NotVerified: the server could not be asked after the cell: {error}"
+        return look.counters, self._confounded(before, look, answer)
+
+    def _confounded(self, before: Counters | None, after: Look, answer: Answer) -> str | None:
+        moved, processed = _delta(before, after.counters), _processed(answer)
+        output = _output_delta(before, after.counters)
         if (moved or 0) < 0 or (output or 0) < 0:
             self.swapped()
             return "EpochChanged: the server's counters went backwards, it was restarted during the cell"
@@ -205,15 +215,10 @@ class Lane:
             return f"OtherTraffic: the server processed {moved} prompt tokens, the cell only {processed}"
         if output is not None and answer.output_tokens is not None and output > answer.output_tokens + 1:
             return f"OtherTraffic: the server wrote {output} tokens, the cell only {answer.output_tokens}"
-        try:
-            if not await self._idle_within(self.times.settle_seconds):
-                return "OtherTraffic: the server was busy right after the cell"
-            if await self.engine.epoch() != self._marker:
-                return "EpochChanged: the server was restarted during the cell"
-        except EngineError as error:
-            if _reason(error) in _GONE:
-                return "EpochChanged: the server went away right after the cell"
-            return f"NotVerified: the server could not be asked after the cell: {error}"
+        if after.activity.idle is False:
+            return "OtherTraffic: the server was busy right after the cell"
+        if after.epoch != self._marker:
+            return "EpochChanged: the server was restarted during the cell"
         return None
 
     def _measurement(
@@ -306,6 +311,13 @@ def _reported(answer: Answer, status: Status) -> dict[str, Any]:
         "request_id": answer.request_id,
         "output_sha256": digest,
     }
+
+
+def _settled(before: Counters | None, look: Look, answer: Answer) -> bool:
+    """Whether the counters moved by what the answer reports, as far as both are told, and nothing runs any more."""
+    moved, processed = _delta(before, look.counters), _processed(answer)
+    caught_up = moved is None or processed is None or moved >= processed or moved < 0
+    return caught_up and look.activity.idle is not False
 
 
 def _processed(answer: Answer) -> int | None:
