@@ -18,6 +18,7 @@ from prefillgate.core.journal import (
     SeparationKept,
 )
 from prefillgate.core.pairs import throughput_standing
+from prefillgate.core.replicate import Replicate
 from prefillgate.core.schedule import Separate
 from prefillgate.core.snapshot import acceptance_reached, clean_prefills_needed
 from prefillgate.core.verdict import ThroughputState
@@ -95,17 +96,8 @@ class Progress:
 
     def _now(self, gate: Gate) -> str:
         """Units, bad, e-value, what is missing, time left."""
-        running = gate.open_replicate
-        if running is not None:
-            path = running.e_path(running.leading_flag())
-            e_value = path[-1] if path else 1.0
-            units, bad = len(running.candidate), running.candidate_bad()
-            known = (
-                f"| replicate {running.plan.number}: {units} units, bad {bad}, E {e_value:.3g}/{running.threshold:g}"
-            )
-            if not bad and units < running.policy.clean_units:
-                return f"{known}, {running.policy.clean_units - units} more clean end it{self._left(running.policy.clean_units - units)}"
-            return known
+        if gate.open_replicate is not None:
+            return self._replicate_now(gate.open_replicate)
         ledgers = gate.candidate_ledgers()
         units, bad = min(x.decision_prefills for x in ledgers), max(x.bad for x in ledgers)
         missing = clean_prefills_needed(gate)
@@ -118,6 +110,14 @@ class Progress:
             wanted = f", {len(unpaired)} prompts without a pair" if unpaired else ""
             return f"| n {units}, bad {bad}, enough clean; decode speed {SPEED[standing]}{wanted}"
         return f"| n {units}, bad {bad}, {missing} more clean{self._left(missing)}"
+
+    def _replicate_now(self, running: Replicate) -> str:
+        path = running.e_path(running.leading_flag())
+        e_value = path[-1] if path else 1.0
+        units, bad = len(running.candidate), running.candidate_bad()
+        known = f"| replicate {running.plan.number}: {units} units, bad {bad}, E {e_value:.3g}/{running.threshold:g}"
+        missing = running.policy.clean_units - units
+        return known if bad or missing <= 0 else f"{known}, {missing} more clean end it{self._left(missing)}"
 
     def _left(self, cells: int) -> str:
         """The time so many cells take, by the mean of the last ones."""
