@@ -356,6 +356,7 @@ def test_p_must_be_below_one_in_a_hundred() -> None:
     assert found(lopsided(CANDIDATE, 3, 3, 8)) is not None  # 1 of 165
     assert find_distrust(lopsided(CANDIDATE, 2, 2, 12)) is None  # 1 of 91
     assert found(lopsided(CANDIDATE, 2, 2, 13)) is not None  # 1 of 105
+    assert find_distrust(lopsided(CANDIDATE, 7, 13, 9)) is None  # p = 0.01006
 
 
 @pytest.mark.parametrize("http", [429, 503])

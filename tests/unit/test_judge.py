@@ -26,7 +26,7 @@ from prefillgate.core.journal import (
     ReplicateStarted,
     SeparationKept,
 )
-from prefillgate.core.judge import judge, notes_of
+from prefillgate.core.judge import facts_of, judge, notes_of, write_verdict
 from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import RunCell
 from prefillgate.core.snapshot import clean_prefills_needed
@@ -71,12 +71,13 @@ def test_the_counts_of_both_arms_and_the_path() -> None:
     gate = started()
     screen(gate, False, True)
     score(gate, cell(BASELINE, gate.places.round_order(0)[0]))
-    measure(gate, cell(status=Status.INVALID))
-    measure(gate, cell(status=Status.INVALID))
-    measure(gate, cell(BASELINE, status=Status.INVALID))
+    for _ in range(3):
+        measure(gate, cell(status=Status.INVALID))
+    for _ in range(2):
+        measure(gate, cell(BASELINE, status=Status.INVALID))
     verdict = judge(gate)
-    assert (verdict.candidate.requests, verdict.candidate.bad_for_promotion, verdict.candidate.invalid) == (2, 1, 2)
-    assert (verdict.baseline.requests, verdict.baseline.bad_for_promotion, verdict.baseline.invalid) == (1, 0, 1)
+    assert (verdict.candidate.requests, verdict.candidate.bad_for_promotion, verdict.candidate.invalid) == (2, 1, 3)
+    assert (verdict.baseline.requests, verdict.baseline.bad_for_promotion, verdict.baseline.invalid) == (1, 0, 2)
     assert verdict.path == (PathPoint(0, 0), PathPoint(1, 0), PathPoint(2, 1))
     assert verdict.prefills_used == 3
     assert verdict.alarm_level == pytest.approx(1.791759)
@@ -114,6 +115,21 @@ def test_the_verdict_ends_with_its_last_cell() -> None:
     score(gate, cell(BASELINE, started_at=91.0, ended_at=None))
     verdict = judge(gate)
     assert (verdict.started_at, verdict.ended_at) == (0.0, 90.0)
+
+
+def test_a_log_without_a_plan_tells_its_own_times_and_prefills() -> None:
+    gate = started()
+    score(gate, cell(started_at=10.0, ended_at=20.0, cold_proof=None))
+    score(gate, cell(started_at=30.0, ended_at=40.0, cold_proof=None, cached_tokens=99, processed_tokens=1))
+    score(gate, cell(BASELINE, started_at=50.0, ended_at=60.0))
+    score(gate, cell(BASELINE, "c1", started_at=70.0))
+    facts = facts_of(gate)
+    assert write_verdict(facts).prefills_used == 4
+    verdict = write_verdict(replace(facts, plan=None, from_log=True, invalid=()))
+    assert (verdict.started_at, verdict.ended_at) == (10.0, 60.0)
+    assert verdict.prefills_used == 3
+    assert (verdict.baseline.invalid, verdict.candidate.invalid) == (0, 0)
+    assert (verdict.baseline_name, verdict.candidate_name, verdict.replay_set_sha256) == ("baseline", "candidate", "")
 
 
 def test_findings_and_lives_are_noted_once() -> None:
