@@ -203,8 +203,8 @@ def boschloo_one_sided(candidate_bad: int, candidate_units: int, baseline_bad: i
     heights = [height(i * step) for i in range(points)]
     peaks = [
         _climb(height, i * step, step)
-        for i, (left, here, right) in enumerate(zip(heights, heights[1:], heights[2:], strict=False), start=1)
-        if left < here >= right  # equivalent mutant: heights differ in their last bits
+        for i in range(points)
+        if heights[i - 1] < heights[i] >= heights[i + 1 - points]  # equivalent mutant: neighbours climb the same peak
     ]
     return min(observed, max(heights + peaks))
 
