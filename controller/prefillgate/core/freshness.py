@@ -125,7 +125,7 @@ class Classifier:
     def __init__(self) -> None:
         self._cells: list[Cell] = []
         self._result: list[Classified] = []
-        self._stale = False
+        self._stale = False  # equivalent mutant: the first look makes it so
         self._reset()
 
     def add(self, cell: Cell) -> None:
