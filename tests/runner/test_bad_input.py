@@ -152,7 +152,7 @@ def test_a_difference_nobody_declared_blocks_and_a_declared_one_does_not(
 def test_a_context_too_small_on_one_arm_is_that_arms_refusal(
     tmp_path: Path, small: tuple[str, ...], reason: str, code: int
 ) -> None:
-    work = bench(tmp_path)
+    work = bench(tmp_path, baselinePassPrefills=6)
     long = write_set(tmp_path / "long.jsonl", cases=1, words=1500).read_text(encoding="utf-8")
     with work.set_path.open("a", encoding="utf-8") as file:
         file.write(long.replace('"case-0"', '"long"'))
@@ -168,7 +168,8 @@ def test_a_context_too_small_on_one_arm_is_that_arms_refusal(
     if reason != "CaseUnusable":
         assert "exceeds the available context size" in said and "completes it (" in said
     gate, _ = stored(tmp_path / "run.db")
-    assert [e for e in measured(gate) if e.purpose is Purpose.COMPARE]
+    asked = [e.cell.arm for e in measured(gate) if e.purpose is Purpose.COMPARE]
+    assert asked == ([] if small == (CANDIDATE,) else [CANDIDATE])  # the baseline's pass met every case
 
 
 @pytest.mark.parametrize(

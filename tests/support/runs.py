@@ -127,7 +127,8 @@ class Bench:
     def arguments(self, baseline: str, candidate: str, *more: str) -> list[str]:
         """The same as a command line, with paths relative to the folder."""
         given = ["--baseline", baseline, "--candidate", candidate]
-        return ["run", *given, "--replay-set", self.set_path.name, "--policy", self.policy_path.name, *more]
+        files = ["--replay-set", self.set_path.name, "--policy", self.policy_path.name]
+        return ["run", *given, *files, "--seed", "5", *more]
 
     def child(self, *arguments: str) -> Ended:
         """Run `prefillgate ARGUMENTS` in the folder, to its end."""
