@@ -12,6 +12,7 @@ from prefillgate.core.acceptance import STANDARD
 from prefillgate.core.cells import BASELINE, CANDIDATE, ColdProof, Status
 from prefillgate.core.decision import Distrust, Reason
 from prefillgate.core.distrust import DISTRUSTS, find_distrust
+from prefillgate.core.exact import rate_lower_bound
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import CellChecked, Difference, MeasurementLost, Purpose
 from tests.support.journals import cell, epoch, measure, outcome, planned, quality_only, score, screen, started
@@ -379,6 +380,15 @@ def test_refusals_in_a_row_are_not_lopsided_and_earlier_ones_are() -> None:
     )
 
 
+def test_a_refusal_under_way_takes_nothing_from_what_is_lopsided_already() -> None:
+    gate = lopsided(CANDIDATE, 2, 2, 13)
+    measure(gate, cell(CANDIDATE, "c9", status=Status.INVALID), reason="ConnectionRefused")
+    assert found(gate) == (
+        Reason.ERRORS_LOPSIDED,
+        "2 of 2 cells of the candidate were invalid, 0 of 13 of the baseline",
+    )
+
+
 def test_a_refusing_candidate_that_was_never_met_counts_as_it_is() -> None:
     gate = Gate()
     gate.apply(planned(cases=60))
@@ -427,6 +437,8 @@ def test_checks_that_fail_on_the_baseline_stop_the_run() -> None:
     )
     assert find_distrust(baseline_pass(3, policy=replace(STANDARD, margin=0.20))) is None
     assert find_distrust(baseline_pass(0)) is None
+    at_the_margin = replace(STANDARD, margin=rate_lower_bound(3, 8))
+    assert find_distrust(baseline_pass(3, policy=at_the_margin)) is not None
 
 
 def test_the_pass_must_have_ended_and_only_it_counts() -> None:

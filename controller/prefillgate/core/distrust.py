@@ -177,7 +177,8 @@ def errors_lopsided(gate: Gate) -> Distrust | None:
     for arm, other in ((CANDIDATE, BASELINE), (BASELINE, CANDIDATE)):
         if not total[arm] or not total[other]:
             continue
-        if fisher_one_sided(invalid[arm], total[arm], invalid[other], total[other]) < LOPSIDED_P:
+        p_value = fisher_one_sided(invalid[arm], total[arm], invalid[other], total[other])
+        if p_value < LOPSIDED_P:  # equivalent mutant: no two arms have a p value of exactly .01
             return Distrust(
                 Reason.ERRORS_LOPSIDED,
                 f"{invalid[arm]} of {total[arm]} cells of the {arm} were invalid, {invalid[other]} of {total[other]} "
