@@ -125,10 +125,11 @@ def test_a_finish_reason_without_done_is_an_answer_with_a_finding() -> None:
     assert assembly.findings == ["the stream ended without [DONE]"]
 
 
-def test_done_without_a_finish_reason_is_an_answer_with_a_finding() -> None:
-    assembly = streamed(chunk({"content": "Hel"}))
-    assert assembly.failure() is None
-    assert assembly.findings == ["the reply tells no finish reason"]
+def test_done_without_a_finish_reason_is_a_failed_delivery() -> None:
+    failure = streamed(chunk({"content": "Hel"})).failure()
+    assert failure == Failure(
+        "NoFinishReason", "the reply tells no finish reason: a delivery that failed, not an answer"
+    )
 
 
 @pytest.mark.parametrize(("finish", "told"), [("stop", "finish reason 'stop'"), (None, "no finish reason")])

@@ -14,7 +14,7 @@ from prefillgate.core.decision import Distrust, Reason
 from prefillgate.core.distrust import DISTRUSTS, find_distrust
 from prefillgate.core.exact import rate_lower_bound
 from prefillgate.core.gate import Gate
-from prefillgate.core.journal import CellChecked, Difference, MeasurementLost, Purpose
+from prefillgate.core.journal import CellChecked, Difference, MeasurementLost, Purpose, RunResumed
 from tests.support.journals import cell, epoch, measure, outcome, planned, quality_only, score, screen, started
 
 INVALID = cell(status=Status.INVALID)
@@ -509,3 +509,14 @@ def test_a_margin_too_close_for_the_noise_of_the_passes_is_refused() -> None:
 def test_a_distrust_is_a_reason_and_a_sentence() -> None:
     assert Distrust(Reason.CONTAMINATED, "x") == Distrust(Reason.CONTAMINATED, "x")
     assert measure(started(), FAILED) == 0
+
+
+def test_invalid_cells_of_before_a_resume_make_no_run_lopsided() -> None:
+    gate = started()
+    for number in range(8):
+        score(gate, cell(BASELINE, f"c{number}"))
+    for number in range(3):
+        measure(gate, cell(CANDIDATE, f"c{number}", status=Status.INVALID), reason="NotIdle")
+    assert found(gate) == (Reason.ERRORS_LOPSIDED, "3 of 3 cells of the candidate were invalid, 0 of 8 of the baseline")
+    gate.apply(RunResumed(9.0))
+    assert find_distrust(gate) is None

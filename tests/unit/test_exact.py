@@ -142,6 +142,7 @@ def test_the_noncentral_t_agrees_with_scipy(freedom: int, noncentrality: float) 
 def test_the_quadrature_of_the_noncentral_t_is_pinned() -> None:
     # Where the rule is coarse its last digits show every number it is made of.
     assert exact.noncentral_t_above(1.9, 1, 1.5) == pytest.approx(0.5040080524029449, rel=1e-12, abs=0)
+    assert exact.noncentral_t_above(0.0, 1, 3.0) == pytest.approx(0.9739584149415053, rel=1e-12, abs=0)
     assert exact.noncentral_t_above(1.9, 4, 1.5) == pytest.approx(0.40924385299599253, rel=1e-12, abs=0)
     assert exact.noncentral_t_above(1.9, 5) == pytest.approx(0.057931637205973274, rel=1e-12, abs=0)
 

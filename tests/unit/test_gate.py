@@ -141,6 +141,19 @@ def test_a_resumed_run_is_a_new_session_with_a_new_deadline() -> None:
     assert (gate.session_of(first), gate.session_of(second)) == (0, 1)
 
 
+def test_a_resumed_run_tries_anew_what_could_not_be_measured_or_reached() -> None:
+    gate = started()
+    kept = score(gate, cell(), True)
+    for _ in range(3):
+        measure(gate, cell(status=Status.INVALID), reason="ConnectionRefused")
+    gate.apply(CandidateUnavailable(1.0, 3, "refused"))
+    gate.apply(MeasurementLost(1.0, "InstrumentBroken", "x"))
+    gate.apply(RunResumed(2.0))
+    assert (gate.refusals, gate.invalid_runs(), gate.unavailable, gate.lost) == (0, [], None, None)
+    assert [event.cell_id for event in gate.scored] == [kept]
+    assert len(gate.measured) == 4
+
+
 def test_epochs_are_kept_by_arm() -> None:
     gate = started()
     gate.apply(epoch(CANDIDATE, "e2"))

@@ -35,6 +35,17 @@ from prefillgate.replay.session import (
     policy_for,
 )
 
+# A run that ended so goes on with the same command: with a new deadline, or with servers that are back.
+MENDABLE = frozenset(
+    {
+        Reason.DEADLINE,
+        Reason.INVALID_CELLS,
+        Reason.BASELINE_UNAVAILABLE,
+        Reason.CANDIDATE_UNAVAILABLE,
+        Reason.MEASUREMENT_LOST,
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -92,9 +103,9 @@ async def _carry_on(runner: Runner) -> None:
 
 
 def _is_over(gate: Gate) -> bool:
-    """Whether nothing more is to be run. A run that ended at its deadline goes on, with a new one."""
+    """Whether nothing more is to be run. What a person may have mended since is tried anew."""
     step = next_step(gate)
-    return isinstance(step, Stop) and step.ruling.reason is not Reason.DEADLINE
+    return isinstance(step, Stop) and step.ruling.reason not in MENDABLE
 
 
 def _deadline(policy: Policy, clock: Clock) -> float | None:

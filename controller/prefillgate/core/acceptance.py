@@ -202,8 +202,8 @@ class _Search:
 
     def cheapest(self, entries: int) -> tuple[int, ...]:
         """The cheapest table of exactly this many entries, or none when none fits."""
-        clean = (1.0,) + (0.0,) * (entries - 1)
-        self._extend(_Step((), 0.0, 0.0, clean, clean), entries)
+        clean, spent = (1.0,) + (0.0,) * (entries - 1), 0.0
+        self._extend(_Step((), spent, spent, clean, clean), entries)
         return self.best
 
     def _extend(self, step: _Step, entries: int) -> None:
@@ -219,9 +219,9 @@ class _Search:
     def _next_steps(self, step: _Step) -> Iterator[_Step]:
         """Every way to set the next entry, in rising order."""
         bad = len(step.entries)
-        units = step.entries[-1] if step.entries else 0
+        units = (0, *step.entries)[-1]
         at_margin, at_healthy, expected = step.at_margin, step.at_healthy, step.expected
-        while units < self.cap:
+        while units < self.cap:  # equivalent mutant: behind the cap there is no room for the last entry
             expected += sum(at_healthy)
             at_margin, at_healthy = _one_more(at_margin, self.margin), _one_more(at_healthy, self.healthy)
             units += 1

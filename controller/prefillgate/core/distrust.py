@@ -161,13 +161,13 @@ def too_many_invalid(gate: Gate) -> Distrust | None:
 
 
 def errors_lopsided(gate: Gate) -> Distrust | None:
-    """Invalid cells fall on one arm (Fisher, one-sided, p < 0.01 in either direction)."""
+    """Invalid cells fall on one arm (Fisher, one-sided, p < 0.01 in either direction), since the last resume."""
     if not gate.flawed:
         return None
     invalid: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for event in gate.measured.values():
-        if event.http_status in BUSY:
+        if event.http_status in BUSY or gate.session_of(event.cell_id) != gate.session:
             continue
         total[event.cell.arm] += 1
         invalid[event.cell.arm] += event.cell.status is Status.INVALID

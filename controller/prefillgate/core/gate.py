@@ -121,10 +121,16 @@ class Gate:
             case CauseNoted():
                 self.cause = event
             case RunResumed():
-                self.session += 1
-                self.deadline = None
+                self._resume()
             case _:
                 raise JournalError(f"unknown event {type(event).__name__}")
+
+    def _resume(self) -> None:
+        """Somebody saw to it: what could not be measured or reached is tried anew. No cell is forgotten."""
+        self.session += 1
+        self.deadline = self.unavailable = self.lost = None
+        self._refusals = 0
+        self._invalid_run.clear()
 
     def _measure(self, event: CellMeasured) -> None:
         if event.cell_id in self.measured:

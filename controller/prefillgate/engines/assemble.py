@@ -120,7 +120,7 @@ class Assembly:
         if not self.done:
             self.note("the stream ended without [DONE]")
         if self.finish_reason is None:
-            self.note("the reply tells no finish reason")
+            return Failure("NoFinishReason", "the reply tells no finish reason: a delivery that failed, not an answer")
         return None
 
     def _add(self, payload: Any, part: str) -> bool:
