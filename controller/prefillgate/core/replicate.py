@@ -76,9 +76,8 @@ def plan_replicate(
     for pair in range(policy.max_pairs):
         source = failing if pair % 2 == 0 else others
         prompts.append(source[(pair // 2) % len(source)])
-    coins = tuple(
-        generator.random() < 0.5 for _ in range(policy.max_pairs)
-    )  # equivalent mutant: never one half to the last bit
+    draws = [generator.random() for _ in range(policy.max_pairs)]
+    coins = tuple(draw < 0.5 for draw in draws)  # equivalent mutant: never one half to the last bit
     return ReplicatePlan(number, tuple(prompts), coins, flags)
 
 
