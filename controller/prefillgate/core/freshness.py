@@ -191,7 +191,7 @@ class Classifier:
     def _place(self, cell: Cell) -> None:
         prompt = (cell.arm, cell.server_epoch, cell.prompt_key)
         placed = self._as_choice(cell) or self._as_in_flight(cell, prompt) or self._by_counter(cell, prompt)
-        if placed.cell_class is CellClass.FRESH and placed.unit is not None:
+        if placed.unit is not None:  # a copy's unit is the latest one already
             self._parent[prompt] = placed.unit
         if cell.request_id is not None:
             self._primary.setdefault(_request(cell, cell.request_id), placed.unit)
@@ -232,7 +232,7 @@ class Classifier:
             return _of(cell, CellClass.UNKNOWN, f"cached {cached} of {_shown(length)} prompt tokens cannot be read")
         share = Fraction(cached, length)
         if share <= FRESH_SHARE:
-            return self._fresh_claim(cell, share)
+            return self._fresh_claim(cell, cached, length)
         unit = self._parent.get(prompt)
         witness = f"cached {cached} of {length}"
         if share >= COPY_SHARE:
@@ -249,8 +249,8 @@ class Classifier:
             return _of(cell, CellClass.CONTRADICTED, "prefill too fast for a fresh one")
         return self._fresh(cell, _unseen_share(cell), f"no counter; cold proof {cell.cold_proof}")
 
-    def _fresh_claim(self, cell: Cell, share: Fraction) -> Classified:
-        cached, length = cell.cached_tokens or 0, cell.prompt_tokens or 0
+    def _fresh_claim(self, cell: Cell, cached: int, length: int) -> Classified:
+        share = Fraction(cached, length)
         processed, moved = cell.processed_tokens, cell.counter_processed_tokens
         claim = f"cached {cached} of {length}"
         if processed is not None and processed + cached != length:
@@ -277,7 +277,7 @@ class Classifier:
     def _timing_contradicts(self, cell: Cell) -> bool:
         rate, length = _prefill_rate(cell), cell.prompt_tokens
         timing = self._timing[(cell.arm, cell.server_epoch)]
-        reference = None if rate is None or length is None else timing.reference(length)
+        reference = None if length is None else timing.reference(length)
         return rate is not None and reference is not None and rate < TIMING_RATIO * reference
 
     def _fresh(self, cell: Cell, share: Fraction, witness: str) -> Classified:
