@@ -138,6 +138,7 @@ def test_one_look_may_spend_its_error_to_the_last_bit() -> None:
 def test_fewer_bad_units_may_be_allowed() -> None:
     assert find_table(0.10, 0.05, bad_allowed=0).entries == (29,)
     assert find_table(0.10, 0.05, bad_allowed=1).entries == (30, 58)
+    assert find_table(0.5, 0.375, bad_allowed=1).entries == (2, 4)  # its error is 3/8 to the last bit
 
 
 def test_the_affordable_margin_is_the_first_whole_percent_with_the_power() -> None:
