@@ -181,6 +181,13 @@ def test_entries_that_are_worse_than_the_usual_ones_are_told_so() -> None:
     )
 
 
+def test_the_smallest_margin_that_works_is_no_other_margin() -> None:
+    least = replace(STANDARD, margin=0.05, acceptance=(59,))
+    assert plan_warnings(least, cases(48))[0].endswith(
+        "; the usual entries for this margin and a budget beyond them would reach it."
+    )
+
+
 def test_the_warning_begins_below_four_fifths() -> None:
     rates = [0.0236, 0.0237, 0.0238, 0.0239, 0.024]
     for rate in rates:

@@ -216,9 +216,8 @@ class Replicate:
 
     def leading_flag(self) -> int:
         """The flag with the largest E: the one a report shows."""
-        peaks = [
-            max(self.e_path(flag), default=1.0) for flag in range(self.plan.flags)
-        ]  # equivalent mutant: all or none
+        paths = [self.e_path(flag) for flag in range(self.plan.flags)]
+        peaks = [max(path, default=1.0) for path in paths]  # equivalent mutant: all are empty or none
         return peaks.index(max(peaks))
 
     def view(self) -> ReplicateView:
