@@ -172,6 +172,8 @@ def test_a_plan_a_healthy_candidate_fails_is_told_with_the_margin_that_works() -
         "a margin of 11 % would reach it."
     )
     assert plan_warnings(replace(STANDARD, healthy_rate=0.7), cases(48))[0].endswith("; no margin reaches it.")
+    two = replace(STANDARD, healthy_rate=0.05, flags=flags(2))
+    assert "(bad rate 5 % under each of 2 flags)" in plan_warnings(two, cases(48))[0]
 
 
 def test_entries_that_are_worse_than_the_usual_ones_are_told_so() -> None:
