@@ -267,6 +267,8 @@ def test_a_baseline_good_enough_is_no_reason_to_warn() -> None:
     assert baseline_warning(0, 8, STANDARD) is None
     assert baseline_warning(0, 0, STANDARD) is None
     assert baseline_warning(1, 100, STANDARD) is None
+    assert baseline_warning(1, 1000, replace(STANDARD, budget=33)) is None
+    assert baseline_warning(1, 1000, replace(STANDARD, budget=32)) is not None
     assert baseline_warning(1, 42, STANDARD) is not None
     assert baseline_warning(1, 50, STANDARD) is None
     assert baseline_warning(1, 50, STANDARD, prompts=80) is not None
