@@ -24,7 +24,7 @@ from prefillgate.core.journal import (
 from prefillgate.core.policy import Flag, Policy
 from prefillgate.core.snapshot import acceptance_reached, clean_prefills_needed, table_of, take_snapshot
 from prefillgate.core.verdict import Outcome, ThroughputState
-from tests.support.journals import cell, measure, outcome, planned, quality_only, score, screen, started
+from tests.support.journals import cell, epoch, measure, outcome, planned, quality_only, score, screen, started
 
 TWO = (Flag("shape", ("schema",)), Flag("taste", ("words",)))
 
@@ -241,6 +241,14 @@ def test_a_confirmed_replicate_rolls_back_and_is_latched_under_a_later_one() -> 
     snapshot = take_snapshot(gate)
     assert (snapshot.regression_confirmed, snapshot.latched) == (False, Outcome.ROLLBACK)
     assert decide(snapshot).reason is Reason.ALREADY_DECIDED
+
+
+def test_what_was_confirmed_stands_whatever_is_met_on_a_server_later() -> None:
+    gate = confirmed()
+    gate.apply(epoch(BASELINE, "e2", build="another"))
+    snapshot = take_snapshot(gate)
+    assert snapshot.distrust is not None
+    assert (snapshot.latched, decide(snapshot).reason) == (Outcome.ROLLBACK, Reason.ALREADY_DECIDED)
 
 
 def spent(left: int, policy: Policy | None = None, first_replicate: int = 1) -> Gate:

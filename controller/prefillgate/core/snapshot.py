@@ -61,11 +61,14 @@ def take_snapshot(gate: Gate) -> Snapshot:
     budget_left = policy.budget - gate.prefills_used
     unavailable = gate.unavailable is not None or gate.refusals >= policy.refusals
     confirmed = last is not None and last.ending() is Ending.CONFIRMED
+    distrust = find_distrust(gate)
+    # What was confirmed stands, whatever is met on a server later.
+    latched = gate.latched_rollback and (not confirmed or distrust is not None)
     return Snapshot(
         override=None if gate.overridden is None else Outcome(gate.overridden.verdict),
         candidate_unavailable=unavailable and bool(gate.epochs["candidate"]),
-        latched=Outcome.ROLLBACK if gate.latched_rollback and not confirmed else None,
-        distrust=find_distrust(gate),
+        latched=Outcome.ROLLBACK if latched else None,
+        distrust=distrust,
         regression_confirmed=confirmed,
         deadline_passed=gate.deadline is not None,
         alarm=gate.alarm,

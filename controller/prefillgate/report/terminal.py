@@ -143,6 +143,8 @@ def _evidence(verdict: Verdict) -> list[str]:
         told = f"{speed(view_.state)}, {change(view_.ratio)} ({change_interval(view_.ratio_interval)}), "
         told += f"margin {percent(view_.margin)}, {plural(view_.pairs_used, 'pair')}"
     lines += _field("decode speed", told, 2)
+    if not verdict.replay_set_sha256:  # a log: its prefills were spent by somebody else
+        return lines + _field("policy", f"{verdict.policy_name}, {plural(verdict.prefills_used, 'prefill')}", 1)
     used = f"{verdict.prefills_used} of {verdict.budget} prefills, policy {verdict.policy_name}"
     return lines + _field("budget", used, 1)
 
