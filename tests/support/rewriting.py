@@ -56,7 +56,8 @@ def rewriting(url: str, rewrites: Mapping[str, Rewrite]) -> Iterator[str]:
         left = asyncio.all_tasks(loop)  # handlers whose client gave up
         for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
         loop.close()
 
     thread = threading.Thread(target=work)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from prefillgate.api.errors import PolicyError, Problem, RunFileError, shown
+from prefillgate.api.errors import PolicyError, Problem, RunFileError, clean, shown
 from prefillgate.api.model import WireModel, validate
 from prefillgate.api.policy import DEFAULT_POLICY, PolicyDocument, load_policy, policy_of
 from prefillgate.api.policy_model import Metadata, PolicySpec
@@ -192,7 +192,7 @@ def _policy(name: str, yaml: YamlDocument, source: Path) -> PolicyDocument:
     if not file.exists():
         allowed = f"{', '.join(NAMED_POLICIES)}, a file, or a policy's spec written out"
         raise PolicyError(
-            Problem(yaml.where(("spec", "policy")), "spec.policy", f"no file {shown(str(file))}", allowed)
+            Problem(yaml.where(("spec", "policy")), "spec.policy", f'no file "{clean(str(file))}"', allowed)
         )
     return load_policy(file)
 
