@@ -271,3 +271,14 @@ def test_a_replicate_writes_down_how_it_was_kept_apart(healthy: SimulatedServer,
     ]
     assert min(halves) >= max(before) + 1
     assert not measured(gate, CANDIDATE, Status.INVALID)
+
+
+def test_a_check_against_the_baseline_stops_no_run_on_the_baseline_itself(tmp_path: Path) -> None:
+    work = bench(tmp_path, baselinePassPrefills=4, checks=[{"type": "NotEmpty"}, {"type": "EqualToBaseline"}])
+    with start_simulated(seed=1, text_seed=9) as baseline, start_simulated(seed=2, text_seed=9) as candidate:
+        finished = work.run(work.request(baseline.url, candidate.url))
+    gate, _ = stored(tmp_path / "run.db")
+    said = [next(o.bad for o in found if o.check == "equal_to_baseline") for found in gate.outcomes.values()]
+    assert said[:4] == [None] * 4  # the baseline has nothing to be equal to
+    assert False in said[4:]
+    assert finished.verdict.decision.decision == "promote"

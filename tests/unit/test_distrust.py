@@ -15,6 +15,7 @@ from prefillgate.core.distrust import DISTRUSTS, find_distrust
 from prefillgate.core.exact import rate_lower_bound
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import CellChecked, Difference, MeasurementLost, Purpose, RunResumed
+from prefillgate.core.policy import Flag
 from tests.support.journals import cell, epoch, measure, outcome, planned, quality_only, score, screen, started
 
 INVALID = cell(status=Status.INVALID)
@@ -416,6 +417,16 @@ def test_a_check_that_errs_on_three_cells_in_a_row_is_an_error() -> None:
     assert find_distrust(gate) is None
     checked(gate, None)
     assert found(gate) == (Reason.CHECK_ERROR, "check schema erred on 3 cells in a row: why")
+
+
+def test_a_check_that_is_only_reported_may_err_on_every_cell() -> None:
+    gate = started()
+    checked(gate, None, None, None, None, check="equal_to_baseline", arm=BASELINE)
+    assert find_distrust(gate) is None
+    flags = (Flag("f", ("words",)), Flag("g", ("equal_to_baseline",)))
+    named = started(replace(STANDARD, flags=flags))
+    checked(named, None, None, None, check="equal_to_baseline")
+    assert found(named) == (Reason.CHECK_ERROR, "check equal_to_baseline erred on 3 cells in a row: why")
 
 
 def baseline_pass(bad: int, cells: int = 8, policy: Any = None) -> Gate:

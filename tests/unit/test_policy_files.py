@@ -195,6 +195,14 @@ def test_the_digest_is_of_the_numbers_and_checks_however_written(tmp_path: Path)
             {"marginPercent": 10, "checks": [{"type": "Cut", "name": "other"}]},
             "spec.checks[0]: a check of type Cut keeps its name cut",
         ),
+        *(
+            (
+                {"marginPercent": 10, "checks": [{"type": "NotEmpty", "name": name}]},
+                f"spec.checks[0]: the name {name} is kept for the gate's own use; "
+                "a check of type NotEmpty needs another",
+            )
+            for name in ("cut", "equal_to_baseline", "expect", "foreign_text", "slow")
+        ),
         (
             {"marginPercent": 10, "checks": [{"type": "Expect"}]},
             "spec.checks[0]: Expect is not declared: a case that carries `expect` gets it",

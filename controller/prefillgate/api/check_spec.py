@@ -24,6 +24,7 @@ from prefillgate.api.check_type import SHORT_FORMS, CheckType
 from prefillgate.api.errors import Problem, shown
 from prefillgate.api.model import WireModel, validate
 from prefillgate.api.strict_yaml import FieldPath, field_name
+from prefillgate.core.gate import REPORTED_ONLY
 from prefillgate.core.quality_expect import NotStrictJson, parse_json
 
 MAX_CHECKS = 50
@@ -34,6 +35,7 @@ Word = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 FIXED_NAMES = (CheckType.CUT, CheckType.EQUAL_TO_BASELINE, CheckType.EXPECT, CheckType.FOREIGN_TEXT)
+KEPT_NAMES = REPORTED_ONLY | {kind.default_name for kind in FIXED_NAMES}  # the gate reads these by their name
 
 
 class MinWords(WireModel):
@@ -112,6 +114,9 @@ class CheckModel(WireModel):
             raise ValueError(f"a check of type {self.type} needs its parameters under its own key")
         if self.type in FIXED_NAMES and self.name not in (None, mine):
             raise ValueError(f"a check of type {self.type} keeps its name {mine}")
+        if self.name in KEPT_NAMES and self.name != mine:
+            kept = f"the name {self.name} is kept for the gate's own use"
+            raise ValueError(f"{kept}; a check of type {self.type} needs another")
         return self
 
 

@@ -188,10 +188,12 @@ def errors_lopsided(gate: Gate) -> Distrust | None:
 
 
 def check_error(gate: Gate) -> Distrust | None:
-    """One check erred on three cells in a row: what it would say is unknown, and that is never a pass."""
+    """One check that decides erred on three cells in a row: what it would say is unknown, and that is never a pass."""
     runs: Counter[str] = Counter()
     for event in gate.scored:
         for outcome in gate.outcomes.get(event.cell_id, ()):
+            if not gate.decides(outcome.check):  # equality with the baseline has no outcome on the baseline itself
+                continue
             runs[outcome.check] = runs[outcome.check] + 1 if outcome.bad is None else 0
             if runs[outcome.check] >= MAX_INVALID_RUN:
                 return Distrust(

@@ -187,6 +187,10 @@ class Gate:
             return True
         return None if not chosen or None in chosen else False
 
+    def decides(self, check: str) -> bool:
+        """Whether the outcomes of `check` reach any flag; the others are only reported."""
+        return any(self._counts(flag, check) for flag in self.flags)
+
     def _counts(self, flag: Flag, check: str) -> bool:
         if flag.checks:
             return check in flag.checks
