@@ -10,34 +10,30 @@ bound of false rollbacks. Exits 1 when a figure lies outside of four standard er
 from __future__ import annotations
 
 import argparse
-import math
 import os
-import random
 import sys
 from multiprocessing import Pool
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from prefillgate.core.alarm import alarm_level, increments
-from prefillgate.core.policy import AlarmPolicy, ReplicatePolicy
+from prefillgate.core.policy import ReplicatePolicy
 from prefillgate.core.verdict import Outcome
 from tests.simulation.harness import (
     ROWS,
     STANDARD_ERRORS,
     WALD_PROMOTION,
     WALD_ROLLBACK,
+    WATCH,
     Run,
     differences,
     simulate_run,
     summarize,
+    units_to_watch_alarm,
 )
 from tests.support.replicate_law import Rule, law_of, static
 
 CHUNK = 250
-# (bad rate, what the page prints, half a unit of its last digit): units to a false alarm, and the mean delay
-WATCH_FALSE = ((0.02, 17_500.0, 50.0), (0.05, 1_000.0, 50.0))
-WATCH_DELAY = ((0.30, 13.7, 0.05), (0.90, 3.3, 0.05))
 WORST_FALSE_ROLLBACK = 0.0246
 
 
@@ -77,23 +73,13 @@ def over_wald(baseline: float, candidate: float, runs: list[Run]) -> None:
 
 
 def watch(task: tuple[float, int]) -> tuple[float, float]:
-    """(mean, standard error) of the units to the first alarm of the watch rule."""
-    rate, runs = task
-    policy = AlarmPolicy()
-    (bad, clean), limit = increments(policy), alarm_level(policy, watch=True)
-    draw, units = random.Random(f"watch {rate}"), []
-    for _ in range(runs):
-        level, count = 0.0, 0
-        while level < limit:
-            level = max(0.0, level + (bad if draw.random() < rate else clean))
-            count += 1
-        units.append(count)
-    return fmean(units), pstdev(units) / math.sqrt(runs)
+    """One figure of the watch rule, for a worker."""
+    return units_to_watch_alarm(*task)
 
 
 def watched(pool: Pool) -> bool:  # type: ignore[valid-type]
     """Print the watch rule's figures; whether they are those of the page."""
-    figures = [(*entry, 400) for entry in WATCH_FALSE] + [(*entry, 20_000) for entry in WATCH_DELAY]
+    figures = [(rate, printed, digit, 400 if printed > 100 else 20_000) for rate, (printed, digit) in WATCH.items()]
     found = pool.map(watch, [(rate, runs) for rate, _, _, runs in figures])  # type: ignore[attr-defined]
     sound = True
     print("\nwatch after promotion: units to the first alarm at ln 100")

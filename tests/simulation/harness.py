@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 
 from prefillgate.core.acceptance import STANDARD
+from prefillgate.core.alarm import alarm_level, increments
 from prefillgate.core.cells import CANDIDATE, Cell, ColdProof, Status
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import (
@@ -21,7 +22,7 @@ from prefillgate.core.journal import (
     ReplicateStarted,
     SeparationKept,
 )
-from prefillgate.core.policy import Policy
+from prefillgate.core.policy import AlarmPolicy, Policy
 from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Stop, next_step
 from prefillgate.core.verdict import Outcome
 
@@ -181,3 +182,21 @@ def differences(row: Row, found: Found) -> list[str]:
 # Wald's bounds on expected prefills of a test with power .9 and alpha .05, best allocation (STATISTICS.md section 6).
 WALD_ROLLBACK = {(0, 0.30): 19.4, (0.05, 0.50): 16.5, (0, 0.90): 4.5, (0.02, 0.20): 49.2}
 WALD_PROMOTION = {0.0: 22.6, 0.01: 33.3, 0.02: 45.9, 0.05: 92.4}
+
+
+# The watch rule (STATISTICS.md section 4): bad rate -> (mean units to an alarm, half a unit of its last digit).
+WATCH = {0.02: (17_500.0, 50.0), 0.05: (1_000.0, 50.0), 0.30: (13.7, 0.05), 0.90: (3.3, 0.05)}
+
+
+def units_to_watch_alarm(rate: float, runs: int) -> tuple[float, float]:
+    """(mean, standard error) of the units to the first alarm of the watch rule."""
+    policy = AlarmPolicy()
+    (bad, clean), limit = increments(policy), alarm_level(policy, watch=True)
+    draw, units = random.Random(f"watch {rate}"), []
+    for _ in range(runs):
+        level, count = 0.0, 0
+        while level < limit:
+            level = max(0.0, level + (bad if draw.random() < rate else clean))
+            count += 1
+        units.append(count)
+    return fmean(units), pstdev(units) / math.sqrt(runs)
