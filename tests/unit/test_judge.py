@@ -143,7 +143,8 @@ def test_findings_and_lives_are_noted_once() -> None:
         "candidate: 2 lives of the server were measured",
     )
     measure(gate, cell())
-    assert notes_of(gate)[-1] == "1 cell measured but not checked yet: resume the run"
+    assert notes_of(gate)[-2] == "1 cell measured but not checked yet: resume the run"
+    assert notes_of(gate)[-1].startswith("the gate changed only model, n, seed, stream and stream_options of each body")
     assert judge(gate).notes == notes_of(gate)
 
 

@@ -12,6 +12,7 @@ from prefillgate.core.freshness import Classified
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import CellMeasured
 from prefillgate.core.pairs import throughput_view
+from prefillgate.core.sent import sent_note
 from prefillgate.core.sentences import distinct_outputs, sentences, what_would_change
 from prefillgate.core.snapshot import clean_prefills_needed, take_snapshot
 from prefillgate.core.units import count_arm
@@ -58,7 +59,7 @@ def _invalid(gate: Gate, arm: str) -> int:
 
 
 def notes_of(gate: Gate) -> tuple[str, ...]:
-    """Findings of the probes and of the run, each once."""
+    """Findings of the probes and of the run, each once, and last what the gate changed in the requests."""
     notes = [f"{seen.arm}: {finding}" for arm in gate.epochs.values() for seen in arm for finding in seen.findings]
     for arm, seen in gate.epochs.items():
         lives = len({epoch.server_epoch for epoch in seen})  # a resumed run meets the same one again
@@ -66,6 +67,9 @@ def notes_of(gate: Gate) -> tuple[str, ...]:
             notes.append(f"{arm}: {lives} lives of the server were measured")
     if gate.unchecked():
         notes.append(f"{len(gate.unchecked())} cell measured but not checked yet: resume the run")
+    changed = sent_note(event.cell for event in gate.measured.values())
+    if changed is not None:
+        notes.append(changed)
     return tuple(dict.fromkeys(notes))
 
 

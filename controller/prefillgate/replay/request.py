@@ -8,10 +8,9 @@ from typing import Any
 
 from prefillgate.api.replay_set import Case, canonical_json
 from prefillgate.core.cells import ColdProof
+from prefillgate.core.sent import GATE_FIELDS as GATE_FIELDS
 from prefillgate.engines.base import CellRequest, Engine, PreparedRequest
 
-#: The only fields of a body that the gate sets.
-GATE_FIELDS = ("model", "n", "seed", "stream", "stream_options")
 #: What forces a fresh prefill, by proof: an engine's own knob, or a nonce on the prompt's first line.
 FRESHNESS_FIELDS: Mapping[str, tuple[str, ...]] = {
     ColdProof.CACHE_OFF: ("cache_prompt", "decoder_input_details"),
