@@ -1,0 +1,70 @@
+"""`prefillgate run FILE`: one file holds all of a run, and options win over it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from prefillgate.cli.errors import BadInput
+from prefillgate.cli.run import command
+
+OLD, NEW = "http://127.0.0.1:1", "http://127.0.0.1:2"
+
+
+def write(folder: Path, **more: Any) -> str:
+    spec = {"baseline": {"url": OLD}, "candidate": {"url": NEW}, "replaySet": "demo", "policy": "quick", **more}
+    path = folder / "gate.yaml"
+    path.write_text(yaml.safe_dump({"apiVersion": "prefillgate.io/v1alpha1", "kind": "Run", "spec": spec}))
+    return str(path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments, "--dry-run", "--json"], standalone_mode=False)
+
+
+def plan(*arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(*arguments).stdout)
+    return found
+
+
+def test_a_file_alone_is_a_whole_run(tmp_path: Path) -> None:
+    told = plan(write(tmp_path))
+    assert (told["baseline"], told["candidate"]) == (OLD, NEW)
+    assert (told["replay_set"]["name"], told["policy"], told["budget"]) == ("demo", "quick", 150)
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    told = plan(file, "--candidate", "http://127.0.0.1:3", "--policy", "strict", "--replay-set", "short")
+    assert (told["baseline"], told["candidate"]) == (OLD, "http://127.0.0.1:3")
+    assert (told["replay_set"]["name"], told["policy"], told["budget"]) == ("short", "strict", 300)
+
+
+def test_without_a_policy_anywhere_it_is_the_standard_one() -> None:
+    assert plan("--baseline", OLD, "--candidate", NEW, "--replay-set", "demo")["policy"] == "standard"
+
+
+def test_a_key_is_taken_from_the_environment_and_a_missing_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, candidate={"url": NEW, "apiKeyVariable": "PREFILLGATE_TEST_KEY"})
+    monkeypatch.delenv("PREFILLGATE_TEST_KEY", raising=False)
+    error = run(file).exception
+    assert isinstance(error, BadInput)
+    assert str(error) == "spec.candidate.apiKeyVariable: PREFILLGATE_TEST_KEY is not set in the environment"
+    monkeypatch.setenv("PREFILLGATE_TEST_KEY", "sesame-7")
+    told = run(file)
+    assert told.return_value == 0
+    assert "sesame-7" not in told.output
+
+
+def test_both_arms_of_a_file_may_not_be_one_server_and_one_model(tmp_path: Path) -> None:
+    error = run(write(tmp_path, candidate={"url": OLD}))
+    assert error.return_value == 2 or "same server and model" in str(error.exception)
+    two = plan(write(tmp_path, candidate={"url": OLD, "model": "new"}))
+    assert (two["baseline"], two["candidate"]) == (OLD, f"{OLD} (new)")
