@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,8 @@ def test_addresses_engines_and_files_that_cannot_be_are_bad_input(healthy: Simul
         (work.arguments(healthy.url, "ftp://host"), "--candidate"),
         (work.arguments(healthy.url, other, "--engine", "vllm9"), "--engine"),
         (work.arguments(healthy.url, other, "--cell-timeout", "0"), "--cell-timeout"),
+        (work.arguments(healthy.url, other, "--cell-timeout", "nan"), "--cell-timeout': nan is not in the range"),
+        (["simulate", "--port", "0", "--time-scale", "nan"], "--time-scale': nan is not in the range"),
         (work.arguments(healthy.url, other, "--declare", "build=old"), "--declare"),
         (work.arguments(healthy.url, other, "--report", "a file/report.html"), "--report"),
         (work.arguments(healthy.url, healthy.url + "/"), "same server and model"),
@@ -270,3 +273,32 @@ def test_long_lines_and_odd_characters_in_a_prompt_go_out_as_written(tmp_path: P
         sent[event.cell.case_id] = json.loads(texts[event.cell_id].request)["body"]["prompt"]
     assert sent["odd"] == odd
     assert sent["long"] == long
+
+
+def test_no_report_is_written_over_evidence_or_over_what_a_run_is_made_from(
+    healthy: SimulatedServer, tmp_path: Path
+) -> None:
+    work = bench(tmp_path, budgetPrefills=16)
+    other = f"http://127.0.0.1:{free_port()}"
+    with sqlite3.connect(tmp_path / "older.db") as older:
+        older.execute("CREATE TABLE meta (key TEXT)")
+    older.close()
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for target in ("run.db", "./run.db", "run.db-lock", "run.db-wal", "older.db", "set.jsonl", "policy.yaml"):
+        refused = work.child(*work.arguments(healthy.url, other, "--store", "run.db", "--report", target))
+        assert refused.code == 2
+        assert f"--report {Path(target)}: a report would overwrite what stands there" in refused.said
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept  # nor was a store begun
+    # by default the report stands beside the store: here under the store's own name
+    assert work.child(*work.arguments(healthy.url, other, "--store", "run.html")).code == 2
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
+
+    with start_simulated(seed=2, text_seed=9) as candidate:
+        work.run(work.request(healthy.url, candidate.url))
+    store = (tmp_path / "run.db").read_bytes()
+    for target in ("run.db", "older.db"):
+        assert work.child("report", "run.db", "-o", target).code == 2
+    assert (tmp_path / "run.db").read_bytes() == store
+    assert (tmp_path / "older.db").read_bytes() == kept[tmp_path / "older.db"]
+    for _ in range(2):  # a report of before may be written anew
+        assert work.child("report", "run.db", "-o", "run.html").code == 0

@@ -204,6 +204,9 @@ def test_an_override_is_recorded_shown_and_obeyed(healthy: SimulatedServer, tmp_
     with start_simulated(seed=2, text_seed=9) as candidate:
         assert work.run(work.request(healthy.url, candidate.url)).verdict.decision.decision == "hold"
     assert work.child("override", "run.db", "--rollback").code == 2
+    both = work.child("override", "run.db", "--promote", "--hold", "--reason", "x")
+    assert both.code == 2
+    assert "--promote and --hold contradict each other" in both.said
     words = ("--reason", "the pager \x1b[31mrang", "--actor", "anna")
     said = work.child("override", "run.db", "--rollback", *words)
     assert said.code == 20

@@ -15,13 +15,13 @@ MAX_REASON = 1000
 
 @click.command(name="override")
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option("--promote", "verdict", flag_value="promote", help="Allow promotion.")
-@click.option("--hold", "verdict", flag_value="hold", help="Block promotion and refuse rollback.")
-@click.option("--rollback", "verdict", flag_value="rollback", help="Allow rollback.")
+@click.option("--promote", is_flag=True, help="Allow promotion.")
+@click.option("--hold", is_flag=True, help="Block promotion and refuse rollback.")
+@click.option("--rollback", is_flag=True, help="Allow rollback.")
 @click.option("--cause", help="Write down the cause that was found; until then it is Unverified.")
 @click.option("--reason", help="Why. Required with --promote, --hold and --rollback.")
 @click.option("--actor", help="Who says so (default: the name you are logged in by).")
-def command(store: Path, verdict: str | None, cause: str | None, reason: str | None, actor: str | None) -> int:
+def command(store: Path, cause: str | None, reason: str | None, actor: str | None, **decisions: bool) -> int:
     """Record a person's decision about STORE, or the cause of what was seen.
 
     An override needs a reason and goes before every other rule but a spec that cannot be read. It is evidence: it
@@ -36,6 +36,10 @@ def command(store: Path, verdict: str | None, cause: str | None, reason: str | N
     from prefillgate.evidence import SqliteJournal
     from prefillgate.replay.clock import SystemClock
 
+    chosen = [name for name, given in decisions.items() if given]
+    if len(chosen) > 1:
+        raise BadInput(f"{' and '.join(f'--{name}' for name in chosen)} contradict each other (allowed: one of them)")
+    verdict = chosen[0] if chosen else None
     if verdict is None and cause is None:
         raise BadInput("nothing to record: give --promote, --hold, --rollback or --cause")
     if verdict is not None and not (reason or "").strip():

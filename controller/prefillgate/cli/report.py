@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from prefillgate.cli.outcome import exit_code, rendered
-from prefillgate.cli.stores import reading
+from prefillgate.cli.stores import keep_from_overwriting, reading
 
 FORMATS = ("html", "markdown", "junit", "json", "line")
 
@@ -30,6 +30,8 @@ def command(store: Path, format_: str, output: Path | None, exit_decision: bool)
     from prefillgate.cli.errors import BadInput
     from prefillgate.core.judge import judge
 
+    if output is not None:
+        keep_from_overwriting("--output", output, store)
     with reading(store) as (journal, gate):
         verdict = judge(gate)
         text = rendered(verdict, journal, format_)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
+from prefillgate.cli.stores import keep_from_overwriting
 
 if TYPE_CHECKING:
     from prefillgate.cli.running import Finished
@@ -63,7 +65,7 @@ Examples:
 )
 @click.option(
     "--cell-timeout",
-    type=click.FloatRange(1, 86_400),
+    type=NumberRange(1, 86_400),
     metavar="SECONDS",
     help="How long one generation may take.  [default: 600]",
 )
@@ -98,7 +100,7 @@ def _execute(request: RunRequest, options: dict[str, Any]) -> int:
     from prefillgate.cli.running import RunBroken, execute
 
     say(f"store: {request.store}")
-    _check_writable("--report", _report_path(request, options))
+    _check_report(request, options)
     try:
         finished = _carry_out(execute(request, Progress(options["quiet"])))
         return _tell(finished, request, options)
@@ -162,6 +164,15 @@ def _tell(finished: Finished, request: RunRequest, options: dict[str, Any]) -> i
 
 def _report_path(request: RunRequest, options: dict[str, Any]) -> Path:
     return options["report_path"] or request.store.with_suffix(".html")
+
+
+def _check_report(request: RunRequest, options: dict[str, Any]) -> None:
+    """Refuse a report that could not be written, or only over what the run reads or keeps."""
+    path = _report_path(request, options)
+    named = [Path(options[name]) for name in ("run_file", "replay_set", "policy") if options[name] is not None]
+    sources = [request.replay_set.source, *named]
+    keep_from_overwriting("--report", path, request.store, *(source for source in sources if source is not None))
+    _check_writable("--report", path)
 
 
 def _check_writable(option: str, path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from prefillgate.cli.numbers import NumberRange
+
 if TYPE_CHECKING:
     from prefillgate.simulate.settings import Settings
 
@@ -51,7 +53,7 @@ class _CommandWithFaults(click.Command):
 )
 @click.option(
     "--time-scale",
-    type=click.FloatRange(0, 100),
+    type=NumberRange(0, 100),
     default=1.0,
     show_default=True,
     help="Sleep this many times the reported times; 0 never sleeps, reports stay the same.",
@@ -113,28 +115,28 @@ class _CommandWithFaults(click.Command):
 )
 @click.option(
     "--prefill-ms",
-    type=click.FloatRange(0.001, 10_000),
+    type=NumberRange(0.001, 10_000),
     default=4.0,
     show_default=True,
     help="Per processed token, more on long prompts.",
 )
 @click.option(
     "--decode-ms",
-    type=click.FloatRange(0.001, 10_000),
+    type=NumberRange(0.001, 10_000),
     default=30.0,
     show_default=True,
     help="Per output token, more on long prompts.",
 )
 @click.option(
     "--noise-cv",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=0.02,
     show_default=True,
     help="Noise of a request's times, as a share.",
 )
 @click.option(
     "--ping-seconds",
-    type=click.FloatRange(0.05, 3600),
+    type=NumberRange(0.05, 3600),
     default=30.0,
     show_default=True,
     help="A comment line this often while a stream waits.",

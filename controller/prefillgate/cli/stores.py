@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
 
+SQLITE_HEADER = b"SQLite format 3\0"
+BESIDE_A_STORE = ("-lock", "-wal", "-shm", "-journal")
+
 if TYPE_CHECKING:
     from prefillgate.core.gate import Gate
     from prefillgate.evidence import SqliteJournal
@@ -26,6 +29,31 @@ def store_errors() -> Iterator[None]:
         raise CouldNotMeasure(str(error)) from error
     except StoreError as error:
         raise BadInput(str(error)) from error
+
+
+def keep_from_overwriting(option: str, target: Path, store: Path, *sources: Path) -> None:
+    """Raise `BadInput` where writing `target` would destroy evidence (of any store) or what a run is made from."""
+    beside = [store.with_name(store.name + suffix) for suffix in BESIDE_A_STORE]
+    if any(_same(target, path) for path in (store, *beside, *sources)) or _is_database(target):
+        raise BadInput(
+            f"{option} {target}: a report would overwrite what stands there (allowed: a file that is no evidence "
+            "store and no input of the command)"
+        )
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them is not there yet
+        return one.resolve() == other.resolve()
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE_HEADER)) == SQLITE_HEADER
+    except OSError:  # nothing to lose; writing will say what is wrong
+        return False
 
 
 @contextmanager
