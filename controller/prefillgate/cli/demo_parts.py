@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +90,11 @@ def play_demo(folder: Path) -> int:
                 part.came_out = asyncio.run(_copies(baseline.url))
     except ServerStartError as error:
         raise CouldNotMeasure(str(error)) from error
+    return conclude(parts, report)
+
+
+def conclude(parts: Sequence[Part], report: Path) -> int:
+    """Print each part's seconds and what came out, and the report's path last; 0 when all is as expected, else 1."""
     click.echo()
     for part in parts:
         verdict = "as expected" if part.as_expected else f"NOT as expected ({part.expected})"
