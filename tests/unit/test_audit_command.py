@@ -38,6 +38,8 @@ def test_the_object_has_the_documented_fields(tmp_path: Path) -> None:
         *("decision", "promotion", "rollback", "reason", "sentences", "cause", "what_would_change", "measured"),
         *("arms", "comparison", "replicates", "alarm", "policy", "prompts", "invalid", "notes"),
     ]
+    readme = " ".join((Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8").split())
+    assert f"`audit --json` prints those that a log can tell: {', '.join(f'`{name}`' for name in seen)}." in readme
     assert list(seen["arms"]) == ["baseline", "candidate"]
     assert [list(arm) for arm in seen["arms"].values()] == [ARM_FIELDS, ARM_FIELDS]
     assert list(seen["comparison"]) == ["fisher_by_request", "fisher_by_prefill", "boschloo_by_prefill"]
