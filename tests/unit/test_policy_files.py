@@ -406,6 +406,10 @@ def warnings(folder: Path, spec: dict[str, Any]) -> str:
         ),
         ({"checks": []}, "spec.checks: an empty list"),
         ({"checks": [{"type": "EqualToBaseline"}]}, "so nothing would be judged"),
+        (
+            {"checks": [{"type": "NotEmpty"}, {"type": "EqualToBaseline"}]},
+            "never in the default flag: unlike KV cache types differ on a third or more of healthy outputs",
+        ),
         ({"checks": [{"type": "BareVerdict"}]}, "only the shape of an answer is judged"),
     ],
 )
@@ -421,6 +425,7 @@ def test_what_is_unwise_is_warned_of(tmp_path: Path, spec: dict[str, Any], part:
         {"throughput": {"minOutputTokens": 32}},
         {"throughput": {"mode": "Report", "marginBasisPoints": 0}},
         {"checks": [{"type": "Loop"}], "flags": [{"name": "x", "checks": ["loop"]}]},
+        {"checks": [{"type": "Loop"}, {"type": "NotEmpty"}]},
     ],
 )
 def test_what_is_just_wise_is_not_warned_of(tmp_path: Path, spec: dict[str, Any]) -> None:
