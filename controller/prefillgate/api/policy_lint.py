@@ -139,8 +139,8 @@ def _checks(checks: tuple[CheckSpec, ...] | None) -> Iterator[str]:
         yield "spec.checks: equal_to_baseline is reported and in no default flag, so nothing would be judged"
     if any(spec.type is CheckType.EQUAL_TO_BASELINE for spec in checks):
         yield (
-            "spec.checks: equal_to_baseline is reported and never in the default flag: unlike KV cache types differ on a "
-            "third or more of healthy outputs"
+            "spec.checks: equal_to_baseline is reported and never in the default flag: unlike KV cache types differ on "
+            "a third or more of healthy outputs"
         )
     shape_only = {CheckType.BARE_VERDICT, CheckType.REGEX, CheckType.JSON_SCHEMA}
     if checks and {spec.type for spec in checks} <= shape_only:
