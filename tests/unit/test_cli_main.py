@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -152,6 +153,28 @@ def test_an_unexpected_error_is_one_line_that_says_how_to_see_more(
         "prefillgate: internal error: ZeroDivisionError: division by zero "
         "(put --debug before the command to keep the traceback in a file)\n"
     )
+
+
+def test_a_full_disk_is_told_and_is_no_internal_error(
+    ending: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "_drop_output", lambda: None)
+    assert ending(raising(OSError(errno.ENOSPC, "No space left on device"))) == 1
+    assert ending(raising(OSError(errno.ENOSPC, "No space left on device", "x.html"))) == 1
+    assert capsys.readouterr().err == (
+        "prefillgate: error: standard output or a file: cannot be written: No space left on device\n"
+        "prefillgate: error: x.html: cannot be written: No space left on device\n"
+    )
+    assert ending(raising(OSError(errno.EPERM, "Operation not permitted"))) == 1
+    assert "internal error" in capsys.readouterr().err
+
+
+def test_a_closed_standard_output_takes_nothing_from_the_exit_code(
+    ending: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert ending(lambda: 10 if not sys.stdout.isatty() and sys.stdout.write("x") else 0) == 10
+    sys.stdout.close()
 
 
 def test_debug_keeps_the_traceback_in_a_file_and_names_it(

@@ -7,6 +7,7 @@ A command's function returns its exit code as an int; None means 0.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -14,6 +15,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_OUTPUT_CLOSED = 141
 EXIT_TERMINATED = 143
+CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)})
 
 EPILOG = (
     "Exit codes of run and decide: 0 promote, 10 hold, 20 rollback allowed, 1 could not measure, 2 bad input, "
@@ -130,6 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _drop_output()
             return EXIT_OUTPUT_CLOSED
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in CANNOT_WRITE:
+                return _cannot_write(error)
             return _unexpected(error, session)
     return code
 
@@ -160,6 +165,14 @@ def _exit_code(code: object) -> int:
     if code is None or isinstance(code, int):
         return code or 0
     _say(str(code))
+    return EXIT_UNEXPECTED
+
+
+def _cannot_write(error: OSError) -> int:
+    """A full disk is no bug; what a store holds by then is safe."""
+    _drop_output()
+    where = error.filename or "standard output or a file"
+    _say(f"error: {where}: cannot be written: {error.strerror}")
     return EXIT_UNEXPECTED
 
 
@@ -196,9 +209,12 @@ def one_line(text: str) -> str:
 
 
 def _use_utf8() -> None:
-    """Model text holds any character; a console of another encoding must not end a run."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    """Model text holds any character; a console of another encoding, or none at all, must not end a run."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started this process
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
