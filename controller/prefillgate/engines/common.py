@@ -340,6 +340,16 @@ def synthetic_prompt(salt: str, words: int) -> str:
     return "List: " + " ".join(chosen.choice(_WORDS) for _ in range(words))
 
 
+NO_PROMPT_TOKENS = "the server tells no prompt tokens, so cached tokens are a share of nothing: independence unknown"
+
+
+def counter_moved(cold: Answer, repeat: Answer) -> bool:
+    """Whether an exact repeat was told with more cached tokens than the cold request, of a known number."""
+    if repeat.cached_tokens is None or repeat.prompt_tokens is None:
+        return False
+    return repeat.cached_tokens > (cold.cached_tokens or 0)
+
+
 def told_fresh(answer: Answer) -> bool:
     """Whether the reply's own counter claims a fresh prefill."""
     cached, prompt = answer.cached_tokens, answer.prompt_tokens

@@ -308,9 +308,11 @@ def judge_probe(steps: list[Answer], agree: bool | None) -> Capabilities:
     """What three probe answers (cold, repeated, cold again) and the agreement of /metrics show."""
     cold, repeat, again = steps
     findings = [finding for step in steps for finding in step.findings]
-    alive = bool(repeat.cached_tokens) and (repeat.cached_tokens or 0) > (cold.cached_tokens or 0)
+    alive = counter_moved(cold, repeat)
     if repeat.cached_tokens is None:
         findings.append("the server tells no cached tokens: independence unknown; newer builds tell `timings.cache_n`")
+    elif repeat.prompt_tokens is None:
+        findings.append(NO_PROMPT_TOKENS)
     elif not alive:
         findings.append(
             f"an exact repeat was reported with {repeat.cached_tokens} cached tokens: the counter is dead or the "
