@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import trustme
 
+from prefillgate.engines import llama_cpp, openai_compatible
 from prefillgate.engines.base import (
     Answer,
     AnswerStatus,
@@ -526,3 +527,20 @@ async def test_a_wrong_model_name_is_told_with_the_right_ones() -> None:
         async with engine:
             with pytest.raises(TerminalEngineError, match="does not serve model 'model-b'; it serves model-a"):
                 await engine.discover()
+
+
+def test_cached_tokens_of_an_untold_number_of_prompt_tokens_are_no_witness() -> None:
+    def answers(prompt: int | None) -> list[Answer]:
+        return [Answer(AnswerStatus.OK, 0.0, 1.0, prompt_tokens=prompt, cached_tokens=n) for n in (0, 99, 0)]
+
+    for shown, known in (
+        (llama_cpp.judge_probe(answers(None), True), llama_cpp.judge_probe(answers(100), True)),
+        (openai_compatible.judge_probe(answers(None)), openai_compatible.judge_probe(answers(100))),
+    ):
+        assert (shown.counter_alive, shown.cold_proof) == (False, None)
+        assert shown.findings == (
+            "the server tells no prompt tokens, so cached tokens are a share of nothing: independence unknown",
+        )
+        assert known.counter_alive
+        assert known.cold_proof is not None
+        assert known.findings == ()

@@ -229,10 +229,14 @@ def test_checks_that_fail_on_the_baseline_stop_the_run_before_the_candidate_is_a
     assert "your checks fail on the baseline" in run.json["sentences"][0]
 
 
-def test_no_usage_and_no_timings_mean_that_independence_is_unknown(healthy: SimulatedServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("absent", [["usage-absent=1", "timings-absent=1"], ["usage-absent=1"]])
+def test_no_usage_means_that_independence_is_unknown_before_the_budget_is_spent(
+    absent: list[str], healthy: SimulatedServer, tmp_path: Path
+) -> None:
     work = bench(tmp_path)
-    with start_simulated(seed=2, text_seed=9, fault=["usage-absent=1", "timings-absent=1"]) as candidate:
+    with start_simulated(seed=2, text_seed=9, fault=absent) as candidate:
         run = work.child(*work.arguments(healthy.url, candidate.url, "--json"))
+    assert run.json["arms"]["candidate"]["requests"] == 0
     assert (run.code, run.json["reason"]) == (10, "IndependenceUnknown")
     assert "candidate" in run.json["sentences"][0]
 

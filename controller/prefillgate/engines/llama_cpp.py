@@ -32,10 +32,12 @@ from prefillgate.engines.base import (
 )
 from prefillgate.engines.common import (
     COMPLETIONS,
+    NO_PROMPT_TOKENS,
     BodyEditor,
     Counts,
     check_route,
     count,
+    counter_moved,
     milliseconds,
     moved,
     probe_error,

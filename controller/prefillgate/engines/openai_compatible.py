@@ -26,10 +26,12 @@ from prefillgate.engines.base import (
 from prefillgate.engines.common import (
     CHAT,
     COMPLETIONS,
+    NO_PROMPT_TOKENS,
     BodyEditor,
     Counts,
     check_route,
     count,
+    counter_moved,
     probe_error,
     retried,
     send_once,
@@ -160,9 +162,11 @@ def judge_probe(steps: list[Answer]) -> Capabilities:
     """What three probe answers (new, repeated, new nonce) show of the counter and of the nonce."""
     first, repeat, renewed = steps
     findings = [finding for step in steps for finding in step.findings]
-    alive = bool(repeat.cached_tokens) and (repeat.cached_tokens or 0) > (first.cached_tokens or 0)
+    alive = counter_moved(first, repeat)
     if repeat.cached_tokens is None:
         findings.append(_NO_COUNTER)
+    elif repeat.prompt_tokens is None:
+        findings.append(NO_PROMPT_TOKENS)
     elif not alive:
         findings.append(
             f"an exact repeat was reported with {repeat.cached_tokens} cached tokens: the counter is dead or prefix "
