@@ -108,7 +108,7 @@ def demo_policy() -> PolicyDocument:
     8, and speed judged on 8 prompts instead of 12. What promotes and what rolls back is quick's own."""
     quick = load_policy("quick")
     throughput = replace(quick.policy.throughput, max_prompts=8)
-    return replace(quick, policy=replace(quick.policy, baseline_pass=4, throughput=throughput))
+    return replace(quick, policy=replace(quick.policy, name="quick-demo", baseline_pass=4, throughput=throughput))
 
 
 @contextmanager
