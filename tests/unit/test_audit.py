@@ -99,6 +99,23 @@ def test_what_is_still_missing_is_told() -> None:
     assert "1 more clean fresh prefills would promote." in verdict(spread(74, (5, 40))).decision.what_would_change
 
 
+def test_why_more_are_missing_than_n_says_is_told_of_prefills_on_few_prompts() -> None:
+    share = "In a log the gate did not plan one prompt supplies at most {} prefills to that."
+    crowded = [*(fresh("c0") for _ in range(40)), *(fresh(f"c{number}") for number in range(1, 12))]
+    assert verdict(crowded).decision.what_would_change[:2] == (
+        "18 more clean fresh prefills would promote.",
+        share.format(3),
+    )
+    assert not any("one prompt supplies" in part for part in verdict(spread(20, (5,))).decision.what_would_change)
+    assert share.format(5) in verdict([fresh("c0", bad=True), *crowded]).decision.what_would_change
+
+
+def test_a_log_without_a_baseline_says_so() -> None:
+    alone = "Baseline: no cell in this log; the candidate is judged by the acceptance table alone."
+    assert alone in verdict(spread(20, ())).decision.sentences
+    assert alone not in verdict([*spread(20, ()), fresh("c0", arm=BASELINE)]).decision.sentences
+
+
 def test_n_is_the_floor_that_acceptance_looks_at() -> None:
     slightly = screen(32, cached=1)
     assert answer(slightly) == ("hold", "MoreEvidenceNeeded")

@@ -191,6 +191,24 @@ def test_a_nonce_or_no_proof_leaves_a_cached_cell_what_it_is() -> None:
     assert find_distrust(gate) is None
 
 
+@pytest.mark.parametrize("arm", [BASELINE, CANDIDATE])
+def test_three_cells_from_the_cache_under_a_nonce_are_too_short_for_it(arm: str) -> None:
+    gate = started()
+    other = CANDIDATE if arm == BASELINE else BASELINE
+    for number, changes in enumerate((PARTIAL, CACHED)):
+        score(gate, cell(arm, f"c{number}", cold_proof=ColdProof.NONCE, **changes))
+        score(gate, cell(other, f"c{number}", cold_proof=ColdProof.NONCE, **changes))
+    assert find_distrust(gate) is None
+    score(gate, cell(arm, "c2", cold_proof=ColdProof.NONCE))
+    assert find_distrust(gate) is None
+    score(gate, cell(arm, "c3", cold_proof=ColdProof.NONCE, **PARTIAL))
+    assert found(gate) == (
+        Reason.KNOB_NOT_HONOURED,
+        f"{arm} answered 3 cells from its cache under a nonce (last: c3, cached 20 of 100, its fresh parent never "
+        "seen): what stands before the nonce is too large a share of these prompts",
+    )
+
+
 def test_text_of_another_conversation_contaminates() -> None:
     gate = started()
     cell_id = measure(gate, cell(case="c3"))

@@ -315,6 +315,10 @@ def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
             "mapping)",
         ),
         ("1: a", 'policy.yaml:1: the key "1" is not text'),
+        *(
+            (f"a: {text}", f'policy.yaml:1: a: "{text}" is read in different ways (allowed: decimal digits without a')
+            for text in ("010", "0x10", "1:30", "1_000", "-00")
+        ),
         ("a: .nan", 'policy.yaml:1: a: ".nan" is not a number'),
         ("a: " + "[" * 3000 + "]" * 3000, "policy.yaml: nested too deep"),
         ("a: 1\nb: \x00", "policy.yaml: not YAML: unacceptable character"),

@@ -6,6 +6,7 @@ The subset is what Kubernetes takes. Positions are kept, so that a problem found
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from prefillgate.api.errors import Problem, clean, shown
 MAX_BYTES = 1024 * 1024
 FieldPath = tuple[str | int, ...]
 
+_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _ALLOWED_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "bool", "null", "float", "map", "seq")}
 
 
@@ -133,6 +135,11 @@ def _mapping(node: yaml.MappingNode, name: str, path: FieldPath, lines: dict[Fie
 
 
 def _scalar(node: yaml.Node, name: str, path: FieldPath) -> Any:
+    if node.tag == "tag:yaml.org,2002:int" and not _DECIMAL.fullmatch(str(node.value)):
+        # 010 is 8 to one reader and 10 to another, 1:30 is 90 or text.
+        where = f"{name}:{node.start_mark.line + 1}"
+        allowed = "decimal digits without a leading zero, or quoted text"
+        raise YamlProblem(Problem(where, field_name(path), f"{shown(node.value)} is read in different ways", allowed))
     try:
         value = yaml.SafeLoader("").construct_object(node)
     except (ValueError, yaml.YAMLError) as error:

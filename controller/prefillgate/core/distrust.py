@@ -19,6 +19,7 @@ from prefillgate.core.throughput_plan import margin_problem
 from prefillgate.core.verdict import CellClass
 
 MAX_INVALID_RUN = 3
+REUSED = frozenset({CellClass.COPY, CellClass.PARTIAL, CellClass.ORPHAN})
 LOPSIDED_P = 0.01
 SERVER_FAULTS = frozenset({500, 502, 504})
 
@@ -75,18 +76,27 @@ def independence_unknown(gate: Gate) -> Distrust | None:
 
 
 def knob_not_honoured(gate: Gate) -> Distrust | None:
-    """A cell sent with the cache off came back from the cache."""
+    """A cell sent with the cache off came back from the cache, or three cells of an arm did under a nonce.
+
+    A nonce leaves what stands before it: on short prompts that alone is too large a share, and no budget would do.
+    """
+    under_nonce: Counter[str] = Counter()
     for item in gate.classified():
-        proof = item.cell.cold_proof
-        if proof in (ColdProof.CACHE_OFF, ColdProof.SALT) and item.cell_class in (
-            CellClass.COPY,
-            CellClass.PARTIAL,
-            CellClass.ORPHAN,
-        ):
+        cell = item.cell
+        if cell.cold_proof is None or item.cell_class not in REUSED:
+            continue
+        if cell.cold_proof is not ColdProof.NONCE:
             return Distrust(
                 Reason.KNOB_NOT_HONOURED,
-                f"{item.cell.arm} answered {item.cell.case_id} from its cache ({item.witness}) although the request "
-                f"forced a fresh prefill ({proof})",
+                f"{cell.arm} answered {cell.case_id} from its cache ({item.witness}) although the request "
+                f"forced a fresh prefill ({cell.cold_proof})",
+            )
+        under_nonce[cell.arm] += 1
+        if under_nonce[cell.arm] == MAX_INVALID_RUN:
+            return Distrust(
+                Reason.KNOB_NOT_HONOURED,
+                f"{cell.arm} answered {MAX_INVALID_RUN} cells from its cache under a nonce (last: {cell.case_id}, "
+                f"{item.witness}): what stands before the nonce is too large a share of these prompts",
             )
     return None
 

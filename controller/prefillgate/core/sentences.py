@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from prefillgate.core.acceptance import power
+from prefillgate.core.acceptance import more_clean_units_needed, power, unplanned_units
 from prefillgate.core.cells import CANDIDATE
 from prefillgate.core.decision import ERRORS, Reason
 from prefillgate.core.evalue import replicate_threshold
@@ -50,7 +50,7 @@ def sentences(facts: Facts, arms: tuple[ArmCounts, ArmCounts]) -> tuple[str, ...
         _headline(facts),
         _rollback(facts, candidate),
         _seen("candidate", candidate),
-        _seen("baseline", baseline),
+        _seen("baseline", baseline) or _no_baseline(facts),
         *(_replicate(replicate) for replicate in facts.replicates),
         facts.throughput.sentence,
         _outputs(facts),
@@ -98,6 +98,14 @@ def _seen(name: str, arm: ArmCounts) -> str | None:
     )
 
 
+def _no_baseline(facts: Facts) -> str | None:
+    return (
+        "Baseline: no cell in this log; the candidate is judged by the acceptance table alone."
+        if facts.from_log
+        else None
+    )
+
+
 def _replicate(replicate: Replicate) -> str:
     view = replicate.view()
     name = f"Replicate {view.number}"
@@ -139,9 +147,19 @@ def _rollback(facts: Facts, candidate: ArmCounts) -> str | None:
     if facts.ruling.decision is Outcome.ROLLBACK or not facts.ever_alarmed:
         return None
     return (
-        f"Rollback is refused: {candidate.bad_requests} bad requests hang off {candidate.bad_prefills} bad prefills, "
+        f"Rollback is refused: {candidate.bad_requests} bad requests hang off {candidate.bad_prefills} bad "
+        f"{'prefill' if candidate.bad_prefills == 1 else 'prefills'}, "
         "and no replicate with fresh prefills has confirmed a regression."
     )
+
+
+def _share_of_a_prompt(facts: Facts) -> list[str]:
+    """Why more are missing than n says, in a log whose prefills lie on few prompts."""
+    plain = more_clean_units_needed(facts.table, facts.units, facts.bad, len(facts.cases))
+    if not facts.from_log or plain == facts.clean_prefills_needed:
+        return []
+    most = unplanned_units(facts.policy.acceptance[facts.bad], len(facts.cases))
+    return [f"In a log the gate did not plan one prompt supplies at most {most} prefills to that."]
 
 
 def what_would_change(facts: Facts) -> tuple[str, ...]:
@@ -157,6 +175,7 @@ def what_would_change(facts: Facts) -> tuple[str, ...]:
     elif facts.clean_prefills_needed is not None:
         if facts.clean_prefills_needed:
             parts.append(f"{facts.clean_prefills_needed} more clean fresh prefills would promote.")
+            parts += _share_of_a_prompt(facts)
         if facts.snapshot.throughput_required and facts.throughput.pairs_needed:
             parts.append(f"About {facts.throughput.pairs_needed} more throughput pairs would decide the speed.")
     else:
