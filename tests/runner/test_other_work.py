@@ -44,12 +44,16 @@ def test_three_void_cells_in_a_row_are_an_error_and_no_hold(healthy: SimulatedSe
     assert run.json["invalid"] == {"baseline": 0, "candidate": 3}
 
 
-def test_a_server_that_is_never_idle_is_not_even_probed(healthy: SimulatedServer, tmp_path: Path) -> None:
+def test_a_server_that_is_never_idle_is_not_even_probed_and_the_wait_is_said(
+    healthy: SimulatedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work = bench(tmp_path)
+    times = {"idle_timeout_seconds": 0.3, "notice_after_seconds": 0.05}
     with start_simulated(seed=2, text_seed=9, fault=["always-busy=1"]) as candidate:
         with pytest.raises(CouldNotMeasure, match=r"candidate: .*did not become idle"):
-            work.run(work.request(healthy.url, candidate.url, times={"idle_timeout_seconds": 0.3}))
+            work.run(work.request(healthy.url, candidate.url, times=times))
         assert candidate.truth() == []
+    assert capsys.readouterr().err.splitlines().count("candidate: the server is busy; waiting until it is idle") == 1
 
 
 def test_a_server_that_is_never_idle_any_more_is_an_error(healthy: SimulatedServer, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
 from prefillgate.cli.outcome import say
@@ -80,6 +81,7 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
             deadline = _deadline(gate.plan.policy, clock)
             for lane in lanes.values():
                 lane.deadline_at = deadline
+                lane.on_wait = partial(say, f"{lane.arm}: the server is busy; waiting until it is idle")
             runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared)
             await _carry_on(runner)
     except (CouldNotMeasure, StoreError, JournalError) as error:

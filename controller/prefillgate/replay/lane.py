@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from prefillgate.replay.request import Sending, prepare
 from prefillgate.report.clean import one_line
 
 SETTLE_POLL_SECONDS = 0.05
+NOTICE_EVERY_SECONDS = 60.0
 UNMARKED = "unmarked"  # the epoch of a server that shows no marker of its life
 BUSY_STATUS = frozenset({429, 503})  # asks to be left alone; the core counts it apart from refusals
 LARGEST_COUNT = 2**53  # beyond it a server's counter is no count
@@ -45,6 +47,7 @@ class LaneTimes:
     idle_timeout_seconds: float = 600.0
     idle_poll_seconds: float = 0.2
     settle_seconds: float = 2.0  # how long the server's counters and gauges may lag behind its answer
+    notice_after_seconds: float = 5.0  # of waiting for a busy server, before it is said
     refused_pause_seconds: float = 5.0  # between two refusals: a server that is being restarted needs some
     invalid_pause_seconds: float = 2.0  # after any other invalid cell
 
@@ -77,6 +80,7 @@ class Lane:
         self._lives = 0
         self._label = ""
         self._marker: str | None = None
+        self.on_wait: Callable[[], None] = lambda: None  # told now and then while a busy server is waited for
         self._look: Look | None = None  # the last one, while nothing was sent since
 
     async def identify(self) -> Identity:
@@ -180,9 +184,14 @@ class Lane:
         if self.deadline_at is not None:
             until = min(until, self.deadline_at)
         look, self._look = self._look or await self.engine.look(), None
+        notice = self._clock.now() + self.times.notice_after_seconds
         while look.activity.idle is False:
-            if self._clock.now() >= until:
+            now = self._clock.now()
+            if now >= until:
                 return None
+            if now >= notice:
+                self.on_wait()
+                notice = now + NOTICE_EVERY_SECONDS
             await self._clock.sleep(self.times.idle_poll_seconds)
             look = await self.engine.look()
         self._broke_off = False
