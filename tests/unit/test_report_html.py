@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from prefillgate.core.verdict import Verdict
@@ -13,7 +15,7 @@ from tests.support import verdicts
     ("verdict", "said"),
     [
         (verdicts.alarm_refused(), "Alarm raised: level"),
-        (verdicts.confirmed(), "Alarm answered by a replicate: level"),
+        (replace(verdicts.confirmed(), alarm=False), "Alarm answered by a replicate: level"),
         (verdicts.promote(), "Alarm not raised: level"),
     ],
 )
