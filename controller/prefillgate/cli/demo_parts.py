@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from prefillgate.api.policy import PolicyDocument, load_policy
+from prefillgate.api.policy import load_policy
 from prefillgate.cli.errors import CouldNotMeasure
 from prefillgate.cli.outcome import say, summary, write_report
 from prefillgate.cli.progress import Progress
@@ -103,14 +103,6 @@ def conclude(parts: Sequence[Part], report: Path) -> int:
     return 0 if all(part.as_expected for part in parts) else 1
 
 
-def demo_policy() -> PolicyDocument:
-    """The quick policy, with fewer baseline prefills so that the demo takes minutes: a first pass of 4 cells instead of
-    8, and speed judged on 8 prompts instead of 12. What promotes and what rolls back is quick's own."""
-    quick = load_policy("quick")
-    throughput = replace(quick.policy.throughput, max_prompts=8)
-    return replace(quick, policy=replace(quick.policy, name="quick-demo", baseline_pass=4, throughput=throughput))
-
-
 @contextmanager
 def _timed(parts: list[Part], name: str, expected: str) -> Iterator[Part]:
     part = Part(name, expected)
@@ -141,7 +133,7 @@ def _gate(
         baseline=ArmRequest(baseline.url),
         candidate=ArmRequest(candidate.url),
         replay_set=load_replay_set("demo"),
-        policy=demo_policy(),
+        policy=load_policy("quick"),
         store=folder / f"{name}.db",
         seed=SEED,
         differences=differences,
