@@ -213,6 +213,20 @@ def test_sigterm_ends_a_command_with_143_after_its_finally(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.parametrize("error", [CouldNotMeasure("the server went away"), RuntimeError("cancelled"), None])
+def test_sigterm_is_143_whatever_error_it_was_turned_into_on_the_way(
+    ending: Callable[..., int], error: Exception | None
+) -> None:
+    def answer() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except SystemExit:
+            if error is not None:
+                raise error from None
+
+    assert ending(answer) == 143
+
+
 def test_output_is_utf8_whatever_the_console_says_and_lone_surrogates_are_escaped() -> None:
     seen = interpreter(
         """

@@ -125,14 +125,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Never raises for an ordinary ending."""
     _use_utf8()
     session = Session(debug=bool(os.environ.get("PREFILLGATE_DEBUG")))
-    with _terminate_as_exit():
+    with _terminate_as_exit() as asked_to_end:
         try:
             code = _run(list(sys.argv[1:] if argv is None else argv), session)
             sys.stdout.flush()
+            if asked_to_end:
+                return EXIT_TERMINATED
         except (OutputClosed, BrokenPipeError):
             _drop_output()
             return EXIT_OUTPUT_CLOSED
         except Exception as error:
+            if asked_to_end:
+                return EXIT_TERMINATED
             if isinstance(error, OSError) and error.errno in CANNOT_WRITE:
                 return _cannot_write(error)
             return _unexpected(error, session)
@@ -227,19 +231,24 @@ def _drop_output() -> None:
 
 
 @contextlib.contextmanager
-def _terminate_as_exit() -> Iterator[None]:
-    """Turn SIGTERM into an ordinary exit, so that every `finally` runs. A command may set its own handler."""
+def _terminate_as_exit() -> Iterator[list[int]]:
+    """Turn SIGTERM into an ordinary exit, so that every `finally` runs. A command may set its own handler.
+
+    Yields the signals that came: an exit that something on the way turned into another error is still that exit.
+    """
+    came: list[int] = []
 
     def stop(signum: int, frame: FrameType | None) -> None:
+        came.append(signum)
         raise SystemExit(EXIT_TERMINATED)
 
     try:
         before = signal.signal(signal.SIGTERM, stop)
     except ValueError:  # not the main thread: the caller keeps its own way of ending
-        yield
+        yield came
         return
     try:
-        yield
+        yield came
     finally:
         signal.signal(signal.SIGTERM, before)
 
