@@ -56,7 +56,7 @@ def test_a_key_is_taken_from_the_environment_and_a_missing_one_is_named(
     monkeypatch.delenv("PREFILLGATE_TEST_KEY", raising=False)
     error = run(file).exception
     assert isinstance(error, BadInput)
-    assert str(error) == "spec.candidate.apiKeyVariable: PREFILLGATE_TEST_KEY is not set in the environment"
+    assert str(error).startswith("candidate: PREFILLGATE_TEST_KEY is not set in the environment")
     monkeypatch.setenv("PREFILLGATE_TEST_KEY", "sesame-7")
     told = run(file)
     assert told.return_value == 0

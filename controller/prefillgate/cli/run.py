@@ -11,16 +11,17 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
+from prefillgate.cli.server_options import server_options
 from prefillgate.cli.stores import keep_from_overwriting
 
 if TYPE_CHECKING:
     from prefillgate.cli.running import Finished
-    from prefillgate.core.journal import Difference
-    from prefillgate.replay.session import ArmRequest, RunRequest
+    from prefillgate.replay.session import RunRequest
 
 EXIT_TERMINATED = 143
 EXAMPLES = """\b
@@ -58,11 +59,7 @@ Examples:
     metavar="NAME[=OLD..NEW]",
     help="Declare a difference between the profiles (build, weights, or any name). Undeclared ones block.",
 )
-@click.option("--baseline-model", metavar="NAME", help="Model to ask the baseline for.  [default: the one it serves]")
-@click.option("--candidate-model", metavar="NAME", help="Model to ask the candidate for.  [default: the one it serves]")
-@click.option(
-    "--engine", default="auto", show_default=True, help="Server family: auto, llama.cpp or openai-compatible."
-)
+@server_options("baseline", "candidate")
 @click.option(
     "--cell-timeout",
     type=NumberRange(1, 86_400),
@@ -73,7 +70,8 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Print the plan, its prefills and its error bounds, and run nothing.")
 @click.option("--quiet", is_flag=True, help="No line for each cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-def command(**options: Any) -> int:
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> int:
     """Replay real prompts against baseline and candidate with independent prefills, and decide.
 
     Give two servers and a replay set, or one RUN_FILE that holds all of it. Every cell is written to the evidence
@@ -83,19 +81,20 @@ def command(**options: Any) -> int:
     """
     from prefillgate.api.errors import InputError
     from prefillgate.cli.problems import say_problems
+    from prefillgate.cli.run_request import requested
 
     try:
-        request = _request(options)
+        request = requested(options)
         if options["dry_run"]:
             from prefillgate.cli.dry_run import dry_run
 
             return dry_run(request, options["as_json"])
-        return _execute(request, options)
+        return _execute(request, options, resume_command(ctx, request))
     except InputError as error:
         return say_problems(error)
 
 
-def _execute(request: RunRequest, options: dict[str, Any]) -> int:
+def _execute(request: RunRequest, options: dict[str, Any], resume: str) -> int:
     from prefillgate.cli.progress import Progress
     from prefillgate.cli.running import RunBroken, execute
 
@@ -106,10 +105,10 @@ def _execute(request: RunRequest, options: dict[str, Any]) -> int:
         return _tell(finished, request, options)
     except RunBroken as error:
         say(f"prefillgate: error: {error}")
-        _say_resume("could not go on", request, options)
+        _say_resume("could not go on", resume)
         return error.exit_code
     except (KeyboardInterrupt, SystemExit):
-        _say_resume("interrupted", request, options)
+        _say_resume("interrupted", resume)
         raise
 
 
@@ -184,144 +183,33 @@ def _check_writable(option: str, path: Path) -> None:
         raise BadInput(f"{option} {path}: cannot be written there (allowed: a file in a folder that can be written)")
 
 
-def _say_resume(what: str, request: RunRequest, options: dict[str, Any]) -> None:
+def _say_resume(what: str, resume: str) -> None:
     """The command that goes on, alone on the last line, to be copied or read by a program."""
     say(f"{what}; this command resumes:")
-    say(_resume(request, options))
+    say(resume)
 
 
-def _resume(request: RunRequest, options: dict[str, Any]) -> str:
-    """The command that goes on with this store."""
+def resume_command(ctx: click.Context, request: RunRequest) -> str:
+    """The command that goes on with this store: what was asked for, and the store. The seed stands in the store."""
     words = ["prefillgate", "run"]
-    if options["run_file"] is not None:
-        words.append(quoted(str(options["run_file"])))
-    names = ("baseline", "candidate", "replay_set", "policy", "baseline_model", "candidate_model")
-    for name in (*names, "report_path", "cell_timeout"):
-        if options[name] is not None:
-            flag = "--report" if name == "report_path" else f"--{name.replace('_', '-')}"
-            words += [flag, quoted(str(options[name]))]
-    for declared in options["declare"]:
-        words += ["--declare", quoted(declared)]
-    if options["engine"] != "auto":
-        words += ["--engine", options["engine"]]
-    words += [f"--{name}" for name in ("aa", "quiet") if options[name]]
-    words += ["--json"] if options["as_json"] else []
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE or name in ("store", "seed"):
+            continue
+        words += _words(parameter, ctx.params[name])
     return " ".join([*words, "--store", quoted(str(request.store))])
 
 
-def _request(options: dict[str, Any]) -> RunRequest:
-    """What is asked for, from a run file or from options; options win over the file."""
-    from dataclasses import replace
-
-    from prefillgate.api.policy import DEFAULT_POLICY, load_policy
-    from prefillgate.replay.lane import LaneTimes
-    from prefillgate.replay.replay_set import load_replay_set
-    from prefillgate.replay.session import ArmRequest, RunRequest
-
-    from_file = _from_file(options)
-    urls = {}
-    for arm in ("baseline", "candidate"):
-        given = options[arm]
-        known = from_file.get(arm, ArmRequest(""))
-        if given is None and not known.url:
-            raise BadInput(f"--{arm} is missing (allowed: the base URL of a server, or a run file that names it)")
-        arm_request = known if given is None else ArmRequest(_checked_url(f"--{arm}", given))
-        model = options[f"{arm}_model"]
-        engine = options["engine"] if options["engine"] != "auto" else arm_request.engine
-        urls[arm] = replace(arm_request, model=model or arm_request.model, engine=_checked_engine(engine))
-    _two_arms(urls["baseline"], urls["candidate"])
-    set_name = options["replay_set"] or from_file.get("replay_set")
-    if set_name is None:
-        raise BadInput("--replay-set is missing (allowed: a JSONL file, or demo, short, four)")
-    replay_set = load_replay_set(set_name)
-    policy = from_file.get("policy")
-    if options["policy"] is not None or policy is None:
-        policy = load_policy(options["policy"] or DEFAULT_POLICY)
-    if options["aa"]:
-        policy = replace(policy, policy=replace(policy.policy, aa_check=True))
-    timeout = options["cell_timeout"] or from_file.get("cell_timeout") or LaneTimes().cell_timeout_seconds
-    seed = options["seed"] if options["seed"] is not None else from_file.get("seed")
-    return RunRequest(
-        baseline=urls["baseline"],
-        candidate=urls["candidate"],
-        replay_set=replay_set,
-        policy=policy,
-        store=options["store"] or from_file.get("store") or _default_store(replay_set.name),
-        seed=seed,
-        differences=(*from_file.get("differences", ()), *(_declared(text) for text in options["declare"])),
-        times=LaneTimes(cell_timeout_seconds=timeout),
-    )
+def _words(parameter: click.Parameter, value: Any) -> list[str]:
+    """One option or argument as it was given."""
+    flag = parameter.opts[0]
+    if isinstance(parameter, click.Argument):
+        return [quoted(str(value))]
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return [flag]
+    values = value if parameter.multiple else (value,)
+    return [word for one in values for word in (flag, quoted(_text(one)))]
 
 
-def _from_file(options: dict[str, Any]) -> dict[str, Any]:
-    if options["run_file"] is None:
-        return {}
-    from prefillgate.api.run_file import Arm, load_run_file
-    from prefillgate.replay.session import ArmRequest
-
-    document = load_run_file(options["run_file"])
-
-    def arm(wanted: Arm, name: str) -> ArmRequest:
-        key = None
-        if wanted.api_key_variable is not None:
-            key = os.environ.get(wanted.api_key_variable)
-            if not key:
-                raise BadInput(f"spec.{name}.apiKeyVariable: {wanted.api_key_variable} is not set in the environment")
-        return ArmRequest(wanted.url, wanted.model, wanted.engine, key)
-
-    return {
-        "baseline": arm(document.baseline, "baseline"),
-        "candidate": arm(document.candidate, "candidate"),
-        "replay_set": document.replay_set,
-        "policy": document.policy,
-        "store": document.store,
-        "seed": document.seed,
-        "differences": document.declared_differences,
-        "cell_timeout": document.cell_timeout_seconds,
-    }
-
-
-def _checked_url(option: str, url: str) -> str:
-    from prefillgate.api.run_file import check_url
-
-    try:
-        check_url(url)
-    except ValueError as error:
-        raise BadInput(f"{option}: {error}") from error
-    return url.rstrip("/")
-
-
-def _two_arms(baseline: ArmRequest, candidate: ArmRequest) -> None:
-    """Raise `BadInput` where both arms are one server and one model as written; a server may show it later still."""
-    if (baseline.url.rstrip("/"), baseline.model) == (candidate.url.rstrip("/"), candidate.model):
-        raise BadInput(
-            f"--baseline and --candidate are the same server and model ({baseline.url}): nothing could be compared "
-            "(allowed: two servers, or one with two models named by --baseline-model and --candidate-model)"
-        )
-
-
-def _checked_engine(name: str) -> str:
-    from prefillgate.engines.registry import engine_names
-
-    if name not in engine_names():
-        raise BadInput(f"--engine: {name!r} is not known (allowed: {', '.join(engine_names())})")
-    return name
-
-
-def _declared(text: str) -> Difference:
-    """`NAME` or `NAME=OLD..NEW`, with an area where NAME is written as area/name."""
-    from prefillgate.core.differences import AREAS
-    from prefillgate.core.journal import Difference
-
-    name, _, values = text.partition("=")
-    area, _, short = name.rpartition("/")
-    old, dots, new = values.partition("..")
-    if not short or (values and not dots):
-        raise BadInput(f"--declare: {text!r} cannot be read (allowed: NAME, NAME=OLD..NEW or AREA/NAME=OLD..NEW)")
-    return Difference(area or AREAS.get(short, "other"), short, old or None, new or None)
-
-
-def _default_store(set_name: str) -> Path:
-    from datetime import UTC, datetime
-
-    return Path(".prefillgate") / f"{set_name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.db"
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from prefillgate.core.judge import judge
 from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import Stop, next_step
 from prefillgate.core.verdict import Verdict
+from prefillgate.engines.access import AccessError, engine_options
 from prefillgate.engines.base import EngineError, Identity, ModelNotServedError
-from prefillgate.engines.http import EngineOptions
 from prefillgate.engines.registry import detect
 from prefillgate.evidence import SqliteJournal, StoreError
 from prefillgate.replay.checks import CheckSuite
@@ -123,7 +124,10 @@ def _shared(lanes: dict[str, Lane], identities: dict[str, Identity]) -> bool:
 
 async def _lane(arm: str, request: RunRequest, clock: Clock, stack: AsyncExitStack) -> Lane:
     asked = request.arm(arm)
-    options = EngineOptions(api_key=asked.api_key, model=asked.model)
+    try:
+        options = engine_options(asked.access, asked.model, os.environ)
+    except AccessError as error:
+        raise BadInput(f"{arm}: {error}") from error
     try:
         engine = await stack.enter_async_context(await detect(asked.url, options, asked.engine))
     except EngineError as error:

@@ -7,12 +7,13 @@ has no clock. No event holds a verdict or a count.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from prefillgate.core.cells import Cell
 from prefillgate.core.policy import Policy
+from prefillgate.core.shape import Shape
 
 
 class Purpose(StrEnum):
@@ -63,6 +64,7 @@ class Planned:
     candidate_url: str
     differences: tuple[Difference, ...] = ()
     first_replicate: int = 1  # replicates are numbered for the life of a pair of profile digests
+    shape: Shape = field(default_factory=Shape)
 
 
 @dataclass(frozen=True, slots=True)

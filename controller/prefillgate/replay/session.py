@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from prefillgate.api.access import Access
 from prefillgate.api.policy import PolicyDocument
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.journal import CaseRef, Difference, Planned
 from prefillgate.core.policy import Policy
+from prefillgate.core.shape import Shape
 from prefillgate.engines.base import Identity
 from prefillgate.replay.lane import LaneTimes
 from prefillgate.replay.replay_set import ReplaySet
@@ -25,12 +27,18 @@ class SameServer(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ArmRequest:
-    """One server as asked for. `api_key` never leaves memory."""
+    """One arm as asked for. `more_urls` are further servers of the same profile, each a lane of its own."""
 
     url: str
     model: str | None = None
     engine: str = "auto"
-    api_key: str | None = None
+    access: Access = field(default_factory=Access)
+    more_urls: tuple[str, ...] = ()
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Every server of the arm, in the order given."""
+        return (self.url, *self.more_urls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,12 @@ class RunRequest:
     seed: int | None = None
     differences: tuple[Difference, ...] = ()
     times: LaneTimes = field(default_factory=LaneTimes)
+    shape: Shape = field(default_factory=Shape)
+    wait_ready_seconds: float = 0.0  # how long a server that refuses or loads its model is waited for
+    swap_command: tuple[str, ...] = ()  # arguments of what swaps the servers of a sequential run; else a person does
+    gateway: ArmRequest | None = None  # where bad cells are sent once more
+    baseline_store: Path | None = None  # an earlier run whose baseline is shown beside this one
+    budget: int | None = None  # prefills, both arms, where it is not the policy's
 
     def arm(self, name: str) -> ArmRequest:
         """The request of one arm."""
@@ -67,6 +81,7 @@ def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) 
         baseline_url=named(request.baseline),
         candidate_url=named(request.candidate),
         differences=request.differences,
+        shape=request.shape,
     )
 
 

@@ -1,0 +1,132 @@
+"""From the options of `prefillgate run`, and its run file, to what the run is asked to do."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from prefillgate.api.access import Access
+from prefillgate.api.policy import DEFAULT_POLICY, load_policy
+from prefillgate.api.run_file import Arm, check_url, load_run_file
+from prefillgate.cli.errors import BadInput
+from prefillgate.cli.server_options import access_of, engine_of, model_of
+from prefillgate.core.differences import AREAS
+from prefillgate.core.journal import Difference
+from prefillgate.engines.access import AccessError, engine_options
+from prefillgate.engines.registry import engine_names
+from prefillgate.replay.lane import LaneTimes
+from prefillgate.replay.replay_set import load_replay_set
+from prefillgate.replay.session import ArmRequest, RunRequest
+
+
+def requested(options: dict[str, Any]) -> RunRequest:
+    """What is asked for, from a run file or from options; options win over the file.
+
+    Raises `BadInput` or an `InputError` naming the option or the field.
+    """
+    from_file = _from_file(options)
+    urls = {}
+    for arm in ("baseline", "candidate"):
+        given = options[arm]
+        known = from_file.get(arm, ArmRequest(""))
+        if given is None and not known.url:
+            raise BadInput(f"--{arm} is missing (allowed: the base URL of a server, or a run file that names it)")
+        arm_request = known if given is None else ArmRequest(_checked_url(f"--{arm}", given))
+        urls[arm] = replace(
+            arm_request,
+            model=model_of(options, arm) or arm_request.model,
+            engine=_checked_engine(engine_of(options, arm) or arm_request.engine),
+            access=access_of(options, arm, arm_request.access),
+        )
+    _two_arms(urls["baseline"], urls["candidate"])
+    for arm, asked in urls.items():
+        _check_access(arm, asked)
+    set_name = options["replay_set"] or from_file.get("replay_set")
+    if set_name is None:
+        raise BadInput("--replay-set is missing (allowed: a JSONL file, or demo, short, four)")
+    replay_set = load_replay_set(set_name)
+    policy = from_file.get("policy")
+    if options["policy"] is not None or policy is None:
+        policy = load_policy(options["policy"] or DEFAULT_POLICY)
+    if options["aa"]:
+        policy = replace(policy, policy=replace(policy.policy, aa_check=True))
+    timeout = options["cell_timeout"] or from_file.get("cell_timeout") or LaneTimes().cell_timeout_seconds
+    seed = options["seed"] if options["seed"] is not None else from_file.get("seed")
+    return RunRequest(
+        baseline=urls["baseline"],
+        candidate=urls["candidate"],
+        replay_set=replay_set,
+        policy=policy,
+        store=options["store"] or from_file.get("store") or _default_store(replay_set.name),
+        seed=seed,
+        differences=(*from_file.get("differences", ()), *(_declared(text) for text in options["declare"])),
+        times=LaneTimes(cell_timeout_seconds=timeout),
+    )
+
+
+def _check_access(arm: str, asked: ArmRequest) -> None:
+    """Raise `BadInput` for a variable or a file that is not there, before anything is begun."""
+    try:
+        engine_options(asked.access, asked.model, os.environ)
+    except AccessError as error:
+        raise BadInput(f"{arm}: {error}") from error
+
+
+def _from_file(options: dict[str, Any]) -> dict[str, Any]:
+    if options["run_file"] is None:
+        return {}
+    document = load_run_file(options["run_file"])
+
+    def arm(wanted: Arm) -> ArmRequest:
+        return ArmRequest(wanted.url, wanted.model, wanted.engine, Access(api_key_variable=wanted.api_key_variable))
+
+    return {
+        "baseline": arm(document.baseline),
+        "candidate": arm(document.candidate),
+        "replay_set": document.replay_set,
+        "policy": document.policy,
+        "store": document.store,
+        "seed": document.seed,
+        "differences": document.declared_differences,
+        "cell_timeout": document.cell_timeout_seconds,
+    }
+
+
+def _checked_url(option: str, url: str) -> str:
+    try:
+        check_url(url)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from error
+    return url.rstrip("/")
+
+
+def _two_arms(baseline: ArmRequest, candidate: ArmRequest) -> None:
+    """Raise `BadInput` where both arms are one server and one model as written; a server may show it later still."""
+    if (baseline.url.rstrip("/"), baseline.model) == (candidate.url.rstrip("/"), candidate.model):
+        raise BadInput(
+            f"--baseline and --candidate are the same server and model ({baseline.url}): nothing could be compared "
+            "(allowed: two servers, or one with two models named by --baseline-model and --candidate-model)"
+        )
+
+
+def _checked_engine(name: str) -> str:
+    if name not in engine_names():
+        raise BadInput(f"--engine: {name!r} is not known (allowed: {', '.join(engine_names())})")
+    return name
+
+
+def _declared(text: str) -> Difference:
+    """`NAME` or `NAME=OLD..NEW`, with an area where NAME is written as area/name."""
+    name, _, values = text.partition("=")
+    area, _, short = name.rpartition("/")
+    old, dots, new = values.partition("..")
+    if not short or (values and not dots):
+        raise BadInput(f"--declare: {text!r} cannot be read (allowed: NAME, NAME=OLD..NEW or AREA/NAME=OLD..NEW)")
+    return Difference(area or AREAS.get(short, "other"), short, old or None, new or None)
+
+
+def _default_store(set_name: str) -> Path:
+    return Path(".prefillgate") / f"{set_name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.db"

@@ -1,0 +1,89 @@
+"""The options that say how a server is reached, for every command that asks one.
+
+A command with two arms has each option three times: `--ca-file` for both, `--baseline-ca-file` and
+`--candidate-ca-file` for one, which wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from prefillgate.api.access import Access
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One option; `field` is the field of `Access` it fills, None for the model and the engine."""
+
+    name: str
+    field: str | None
+    metavar: str | None
+    help: str
+
+
+_OPTIONS = (
+    _Option("model", None, "NAME", "Model to ask for.  [default: the only one served]"),
+    _Option("engine", None, "NAME", "Server family: auto, llama.cpp or openai-compatible.  [default: auto]"),
+    _Option("api-key-env", "api_key_variable", "VARIABLE", "Environment variable that holds the API key."),
+    _Option("header-file", "header_file", "FILE", "Headers to send, one `Name: value` a line."),
+    _Option("ca-file", "ca_file", "FILE", "Certificates (PEM) to trust instead of the system's."),
+    _Option("client-cert", "client_cert", "FILE", "Client certificate (PEM)."),
+    _Option("client-key", "client_key", "FILE", "Its key (PEM), where the certificate's file does not hold it."),
+    _Option("tls-server-name", "tls_server_name", "NAME", "Name the server's certificate must bear."),
+    _Option("insecure", "insecure", None, "Do not check the server's certificate. The verdict says so."),
+    _Option("proxy", "proxy", "URL", "HTTP proxy. The environment's proxy variables are ignored."),
+)
+_FILES = frozenset({"header_file", "ca_file", "client_cert", "client_key"})
+
+
+def server_options(*arms: str) -> Callable[[_F], _F]:
+    """Add the options of one server, and of each of `arms` with its name in front."""
+
+    def decorate(function: _F) -> _F:
+        for prefix in reversed(("", *arms)):
+            for option in reversed(_OPTIONS):
+                function = _added(function, prefix, option)
+        return function
+
+    return decorate
+
+
+def _added(function: _F, prefix: str, option: _Option) -> _F:
+    flag = f"--{prefix}-{option.name}" if prefix else f"--{option.name}"
+    text = f"The same of the {prefix} alone." if prefix else option.help
+    if option.metavar is None:
+        return click.option(flag, is_flag=True, help=text)(function)
+    kind: Any = click.Path(path_type=Path) if option.field in _FILES else str
+    return click.option(flag, metavar=option.metavar, type=kind, help=text)(function)
+
+
+def _given(options: dict[str, Any], arm: str, name: str) -> Any:
+    """The value for this arm, else the one for every arm, else None."""
+    key = name.replace("-", "_")
+    value = options.get(f"{arm}_{key}") if arm else None
+    return value or options.get(key) or None
+
+
+def access_of(options: dict[str, Any], arm: str = "", known: Access | None = None) -> Access:
+    """How to reach the server of `arm`, or the one server of a command; options win over what is `known`."""
+    fields = {o.field: value for o in _OPTIONS if o.field is not None and (value := _given(options, arm, o.name))}
+    return replace(known or Access(), **fields)
+
+
+def model_of(options: dict[str, Any], arm: str = "") -> str | None:
+    """The model asked for."""
+    name: str | None = _given(options, arm, "model")
+    return name
+
+
+def engine_of(options: dict[str, Any], arm: str = "") -> str | None:
+    """The engine asked for; None where nothing was said."""
+    name: str | None = _given(options, arm, "engine")
+    return name
