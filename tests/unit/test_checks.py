@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from prefillgate.core.journal import CheckOutcome
 from prefillgate.core.quality import Output
 from prefillgate.core.quality_expect import Expect
 from prefillgate.replay.check_kinds import BUILDERS
-from prefillgate.replay.checks import CheckContext, CheckSuite
+from prefillgate.replay.checks import NO_CONTEXT, CheckContext, CheckSuite
 from prefillgate.replay.replay_set import ReplaySet, load_replay_set
 
 CASE = Case("a", "/v1/completions", {"prompt": "question"})
@@ -40,8 +41,12 @@ def suite(tmp_path: Path, checks: str | None, *cases: Case) -> CheckSuite:
     return CheckSuite.from_policy(policy(tmp_path, checks), ReplaySet("set", "0", cases or (CASE,)))
 
 
+def run(made: CheckSuite, case: Case, output: Output, context: CheckContext = NO_CONTEXT) -> tuple[CheckOutcome, ...]:
+    return asyncio.run(made.run(case, output, context))
+
+
 def one(tmp_path: Path, check: dict[str, Any], output: Output) -> CheckOutcome:
-    return suite(tmp_path, json.dumps([check])).run(CASE, output)[0]
+    return run(suite(tmp_path, json.dumps([check])), CASE, output)[0]
 
 
 def names(outcomes: tuple[CheckOutcome, ...]) -> list[str]:
@@ -54,13 +59,13 @@ def bad(outcomes: tuple[CheckOutcome, ...]) -> list[str]:
 
 def test_without_declared_checks_the_default_ones_are_made(tmp_path: Path) -> None:
     made = suite(tmp_path, None)
-    assert names(made.run(CASE, GOOD)) == ["not_empty", "loop", "template_tokens", "bare_verdict", "cut"]
-    assert bad(made.run(CASE, GOOD)) == []
-    assert bad(made.run(CASE, Output("VERDICT: LGTM", finish_reason="length"))) == ["bare_verdict", "cut"]
-    assert bad(made.run(CASE, Output("", reasoning="thinking", finish_reason="stop"))) == ["not_empty"]
-    assert bad(made.run(CASE, Output("so it is<|im_end|>", finish_reason="stop"))) == ["template_tokens"]
-    assert bad(made.run(CASE, Output("again and " * 30, finish_reason="stop"))) == ["loop"]
-    assert bad(made.run(CASE, Output(tool_calls='[{"name": "f"}]', finish_reason="tool_calls"))) == []
+    assert names(run(made, CASE, GOOD)) == ["not_empty", "loop", "template_tokens", "bare_verdict", "cut"]
+    assert bad(run(made, CASE, GOOD)) == []
+    assert bad(run(made, CASE, Output("VERDICT: LGTM", finish_reason="length"))) == ["bare_verdict", "cut"]
+    assert bad(run(made, CASE, Output("", reasoning="thinking", finish_reason="stop"))) == ["not_empty"]
+    assert bad(run(made, CASE, Output("so it is<|im_end|>", finish_reason="stop"))) == ["template_tokens"]
+    assert bad(run(made, CASE, Output("again and " * 30, finish_reason="stop"))) == ["loop"]
+    assert bad(run(made, CASE, Output(tool_calls='[{"name": "f"}]', finish_reason="tool_calls"))) == []
 
 
 def test_declared_checks_take_the_place_of_the_default_ones(tmp_path: Path) -> None:
@@ -74,38 +79,38 @@ def test_a_line_adds_its_checks_and_replaces_one_of_the_same_name(tmp_path: Path
     )
     other = Case("b", "/v1/completions", {"prompt": "q"})
     made = suite(tmp_path, "[{type: MinWords, minWords: {words: 3}}]", mine, other)
-    assert names(made.run(mine, Output("word", finish_reason="stop"))) == ["min_words", "cel", "cut"]
-    assert bad(made.run(mine, Output("word", finish_reason="stop"))) == []
-    assert bad(made.run(other, Output("word", finish_reason="stop"))) == ["min_words"]
+    assert names(run(made, mine, Output("word", finish_reason="stop"))) == ["min_words", "cel", "cut"]
+    assert bad(run(made, mine, Output("word", finish_reason="stop"))) == []
+    assert bad(run(made, other, Output("word", finish_reason="stop"))) == ["min_words"]
     assert made.names() == ("min_words", "cut", "cel")
 
 
 def test_a_line_with_checks_of_its_own_has_no_default_ones(tmp_path: Path) -> None:
     mine = Case("a", "/v1/completions", {"prompt": "q"}, checks=read_check_list(["min_words=1"], "").specs)
-    assert names(suite(tmp_path, None, mine).run(mine, GOOD)) == ["min_words", "cut"]
+    assert names(run(suite(tmp_path, None, mine), mine, GOOD)) == ["min_words", "cut"]
 
 
 def test_an_expected_answer_is_checked_beside_the_default_ones(tmp_path: Path) -> None:
     case = Case("a", "/v1/completions", {"prompt": "q"}, expect=Expect("json", {"a": 1}))
     made = suite(tmp_path, None, case, Case("b", "/v1/completions", {"prompt": "q"}))
-    assert names(made.run(case, GOOD))[-2:] == ["expect", "cut"]
-    assert bad(made.run(case, Output('{"a": 1}', finish_reason="stop"))) == []
-    assert bad(made.run(case, Output('{"a": 2}', finish_reason="stop"))) == ["expect"]
+    assert names(run(made, case, GOOD))[-2:] == ["expect", "cut"]
+    assert bad(run(made, case, Output('{"a": 1}', finish_reason="stop"))) == []
+    assert bad(run(made, case, Output('{"a": 2}', finish_reason="stop"))) == ["expect"]
 
 
 def test_the_canary_of_another_case_is_foreign_and_the_own_is_not(tmp_path: Path) -> None:
     first = Case("a", "/v1/completions", {"prompt": "canary-first"}, canary="canary-first")
     second = Case("b", "/v1/completions", {"prompt": "canary-second"}, canary="canary-second")
     made = suite(tmp_path, None, first, second)
-    assert bad(made.run(first, Output("canary-first", finish_reason="stop"))) == []
-    (outcome,) = [o for o in made.run(first, Output("canary-second", finish_reason="stop")) if o.bad]
+    assert bad(run(made, first, Output("canary-first", finish_reason="stop"))) == []
+    (outcome,) = [o for o in run(made, first, Output("canary-second", finish_reason="stop")) if o.bad]
     assert (outcome.check, outcome.detail) == ("foreign_text", "the canary canary-second of another case")
     context = CheckContext(foreign=("nonce-of-another-cell",))
-    assert bad(made.run(second, Output("nonce-of-another-cell", finish_reason="stop"), context)) == ["foreign_text"]
+    assert bad(run(made, second, Output("nonce-of-another-cell", finish_reason="stop"), context)) == ["foreign_text"]
 
 
 def test_a_cut_answer_is_unknown_without_a_finish_reason(tmp_path: Path) -> None:
-    (*_, cut) = suite(tmp_path, None).run(CASE, Output("text"))
+    (*_, cut) = run(suite(tmp_path, None), CASE, Output("text"))
     assert cut == CheckOutcome("cut", "1", None, "no finish reason was reported")
 
 
@@ -175,9 +180,9 @@ def test_reasons_and_reasoning_are_checked(tmp_path: Path) -> None:
 
 def test_equality_with_the_baseline_needs_its_output(tmp_path: Path) -> None:
     made = suite(tmp_path, "[{type: EqualToBaseline}]")
-    assert made.run(CASE, GOOD)[0].bad is None
-    assert made.run(CASE, GOOD, CheckContext(baseline=GOOD))[0].bad is False
-    assert made.run(CASE, GOOD, CheckContext(baseline=Output("else")))[0].bad is True
+    assert run(made, CASE, GOOD)[0].bad is None
+    assert run(made, CASE, GOOD, CheckContext(baseline=GOOD))[0].bad is False
+    assert run(made, CASE, GOOD, CheckContext(baseline=Output("else")))[0].bad is True
 
 
 def test_cel_sees_every_part_of_an_output(tmp_path: Path) -> None:
@@ -295,7 +300,7 @@ def test_hostile_text_gets_an_outcome_from_every_check(tmp_path: Path, text: str
         {"type": "BareVerdict"},
         {"type": "TemplateTokens"},
     ]
-    outcomes = suite(tmp_path, json.dumps(checks)).run(CASE, Output(text, text, "", "stop"))
+    outcomes = run(suite(tmp_path, json.dumps(checks)), CASE, Output(text, text, "", "stop"))
     assert [outcome.bad is not None for outcome in outcomes] == [True] * 7
     assert all(outcome.detail.isprintable() for outcome in outcomes)
 

@@ -101,6 +101,8 @@ def _read_stdin() -> str:
 
 
 def _judge(request: _Request, content: str) -> tuple[_Answer, ...]:
+    import asyncio
+
     from prefillgate.api.replay_set import COMPLETIONS, Case
     from prefillgate.core.quality import Output
     from prefillgate.replay.checks import CheckSuite
@@ -108,7 +110,7 @@ def _judge(request: _Request, content: str) -> tuple[_Answer, ...]:
     specs = _specs(request)
     case = Case("stdin", COMPLETIONS, {}, expect=_expect(request.expect))
     suite = CheckSuite(_compiled(specs), {})
-    outcomes = suite.run(case, Output(content, finish_reason=request.finish_reason))
+    outcomes = asyncio.run(suite.run(case, Output(content, finish_reason=request.finish_reason)))
     return tuple(_Answer(outcome, spec.type.marker) for outcome, spec in zip(outcomes, specs, strict=True))
 
 

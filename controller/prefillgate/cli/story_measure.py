@@ -171,7 +171,7 @@ async def _cell(runner: Runner, lane: Lane, step: RunCell) -> None:
         tool_calls=texts.tool_calls,
         finish_reason=event.cell.finish_reason,
     )
-    runner.record(CellChecked(step.cell_id, runner.suite.run(case, output)))
+    runner.record(CellChecked(step.cell_id, await runner.suite.run(case, output)))
 
 
 __all__ = ["Stage", "measure"]

@@ -108,12 +108,16 @@ class CellMeasured:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """One check on one output. `bad` None means the check erred: an Error, never a pass."""
+    """One check on one output. `bad` None means the check erred: an Error, never a pass.
+
+    `text` is what a program or a server that the check asked said about the output, as it came.
+    """
 
     check: str
     version: str
     bad: bool | None
     detail: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

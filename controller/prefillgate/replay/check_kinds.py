@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -22,10 +22,14 @@ _REGEX_MEMORY_BYTES = 64 * 1024 * 1024
 
 
 class CheckError(Exception):
-    """A check cannot be built, or cannot say anything about this output. Never a pass."""
+    """A check cannot be built, or cannot say anything about this output. Never a pass.
 
-    def __init__(self, message: str, allowed: str = "") -> None:
+    `text` is what the program or the server that was asked said all the same: evidence.
+    """
+
+    def __init__(self, message: str, allowed: str = "", text: str = "") -> None:
         self.allowed = allowed
+        self.text = text
         super().__init__(message)
 
 
@@ -39,14 +43,23 @@ class Judged:
     foreign: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a program or a server that was asked answered: its finding (None: good), and its words as evidence."""
+
+    finding: Finding | None
+    text: str = ""
+
+
 Judge = Callable[[Judged], Finding | None]
+Asking = Callable[[Judged], Awaitable[Told]]  # looks beyond the output: a program, another server
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
     """A judge and the version of its rule; a rule that may judge an output otherwise gets the next number."""
 
-    judge: Judge
+    judge: Judge | Asking
     version: str = "1"
 
 

@@ -7,7 +7,7 @@ raises gives an outcome whose `bad` is None: an Error, never a pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from prefillgate.api.check_spec import CheckSpec, read_check_list
@@ -17,7 +17,7 @@ from prefillgate.api.policy import PolicyDocument
 from prefillgate.api.replay_set import Case
 from prefillgate.core.journal import CheckOutcome
 from prefillgate.core.quality import Finding, Output
-from prefillgate.replay.check_kinds import BUILDERS, CheckError, Judge, Judged
+from prefillgate.replay.check_kinds import BUILDERS, Asking, CheckError, Judge, Judged, Told
 from prefillgate.replay.replay_set import ReplaySet
 
 #: What an output is judged by when neither the policy nor its line declares a check.
@@ -27,25 +27,27 @@ MAX_DETAIL = 300
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check ready to run. `judge` answers a `Finding` for a bad output and None for a good one."""
+    """A check ready to run. `judge` answers a `Finding` for a bad output and None for a good one; one that asks
+    a program or a server answers an awaitable of `Told`."""
 
     name: str
     version: str
-    judge: Judge
+    judge: Judge | Asking
 
-    def run(self, judged: Judged) -> CheckOutcome:
+    async def run(self, judged: Judged) -> CheckOutcome:
         """The outcome on one output; whatever the check raises is its Error."""
         try:
-            finding = self.judge(judged)
+            found = self.judge(judged)
+            told = await found if isinstance(found, Awaitable) else Told(found)
         except CheckError as error:
-            return CheckOutcome(self.name, self.version, None, _short(str(error)))
+            return CheckOutcome(self.name, self.version, None, _short(str(error)), error.text)
         except Exception as error:
             return CheckOutcome(self.name, self.version, None, _short(f"{type(error).__name__}: {error}"))
-        if finding is None:
-            return CheckOutcome(self.name, self.version, False)
-        if not isinstance(finding, Finding):
-            return CheckOutcome(self.name, self.version, None, f"answered {type(finding).__name__}, not a finding")
-        return CheckOutcome(self.name, self.version, True, _short(finding.detail))
+        if told.finding is None:
+            return CheckOutcome(self.name, self.version, False, text=told.text)
+        if not isinstance(told.finding, Finding):
+            return CheckOutcome(self.name, self.version, None, f"answered {type(told.finding).__name__}, not a finding")
+        return CheckOutcome(self.name, self.version, True, _short(told.finding.detail), told.text)
 
 
 def _short(text: str) -> str:
@@ -111,11 +113,14 @@ class CheckSuite:
             found.update(dict.fromkeys(check.name for check in checks))
         return tuple(found)
 
-    def run(self, case: Case, output: Output, context: CheckContext = NO_CONTEXT) -> tuple[CheckOutcome, ...]:
-        """The outcome of every check of `case` on `output`, in order. Never raises for what an output holds."""
+    async def run(self, case: Case, output: Output, context: CheckContext = NO_CONTEXT) -> tuple[CheckOutcome, ...]:
+        """The outcome of every check of `case` on `output`, one after another.
+
+        Never raises for what an output holds, nor for a program or a server that cannot be asked.
+        """
         foreign = (*(canary for owner, canary in self.canaries if owner != case.case_id), *context.foreign)
         judged = Judged(case, well_formed(output), context.baseline and well_formed(context.baseline), foreign)
-        return tuple(check.run(judged) for check in self.checks_for(case))
+        return tuple([await check.run(judged) for check in self.checks_for(case)])
 
 
 def _always(canaries: bool) -> tuple[CheckSpec, ...]:

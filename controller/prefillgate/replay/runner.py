@@ -96,7 +96,7 @@ class Runner:
         if isinstance(step, RunCell):
             await self._run_cell(step)
         elif isinstance(step, CheckCell):
-            self._check_cell(step)
+            await self._check_cell(step)
         elif isinstance(step, StartReplicate):
             self.record(ReplicateStarted(step.number, self.clock.now(), step.seed))
         else:
@@ -158,11 +158,11 @@ class Runner:
             seconds = max(0.0, min(seconds, self.deadline_at - self.clock.now()))
         await self.clock.sleep(seconds)
 
-    def _check_cell(self, step: CheckCell) -> None:
+    async def _check_cell(self, step: CheckCell) -> None:
         event = self.gate.measured[step.cell_id]
         case = self.replay_set.case(event.cell.case_id)
         context = CheckContext(self._baseline_output(event), self._foreign(event))
-        outcomes = self.suite.run(case, self._output(event), context)
+        outcomes = await self.suite.run(case, self._output(event), context)
         self.record(CellChecked(step.cell_id, outcomes))
 
     def _output(self, event: CellMeasured) -> Output:
