@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import partial
 
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
 from prefillgate.cli.outcome import say
+from prefillgate.cli.reach import reach
 from prefillgate.cli.stores import store_errors
 from prefillgate.core.cells import ARMS
 from prefillgate.core.decision import Reason
@@ -19,9 +19,7 @@ from prefillgate.core.judge import judge
 from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import Stop, next_step
 from prefillgate.core.verdict import Verdict
-from prefillgate.engines.access import AccessError, engine_options
 from prefillgate.engines.base import EngineError, Identity, ModelNotServedError
-from prefillgate.engines.registry import detect
 from prefillgate.evidence import SqliteJournal, StoreError
 from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.clock import Clock, SystemClock
@@ -75,7 +73,7 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
         return Finished(*opened, judge(opened[1]))
     try:
         async with AsyncExitStack() as stack:
-            lanes = {arm: await _lane(arm, request, clock, stack) for arm in ARMS}
+            lanes = {arm: await reach(arm, request.arm(arm), request.times, clock, stack) for arm in ARMS}
             shared = _shared(lanes, await _identify(lanes))
             opened = opened or _new(request, policy_for(request.policy.policy, shared), clock)
             journal, gate = opened
@@ -120,19 +118,6 @@ def _shared(lanes: dict[str, Lane], identities: dict[str, Identity]) -> bool:
         return one_server({arm: lane.engine.url for arm, lane in lanes.items()}, identities)
     except SameServer as error:
         raise BadInput(str(error)) from error
-
-
-async def _lane(arm: str, request: RunRequest, clock: Clock, stack: AsyncExitStack) -> Lane:
-    asked = request.arm(arm)
-    try:
-        options = engine_options(asked.access, asked.model, os.environ)
-    except AccessError as error:
-        raise BadInput(f"{arm}: {error}") from error
-    try:
-        engine = await stack.enter_async_context(await detect(asked.url, options, asked.engine))
-    except EngineError as error:
-        raise CouldNotMeasure(f"{arm}: {error}") from error
-    return Lane(arm, engine, clock, request.times)
 
 
 async def _identify(lanes: dict[str, Lane]) -> dict[str, Identity]:

@@ -1,0 +1,30 @@
+"""From a server as a person names it to an open lane: the one way every command that asks a server takes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack
+
+from prefillgate.cli.errors import BadInput, CouldNotMeasure
+from prefillgate.engines.access import AccessError, engine_options
+from prefillgate.engines.base import EngineError
+from prefillgate.engines.registry import detect
+from prefillgate.replay.clock import Clock
+from prefillgate.replay.lane import Lane, LaneTimes
+from prefillgate.replay.session import ArmRequest
+
+
+async def reach(arm: str, asked: ArmRequest, times: LaneTimes, clock: Clock, stack: AsyncExitStack) -> Lane:
+    """A lane to the server, its engine known and open until `stack` closes.
+
+    Raises `BadInput` for a variable or a file that cannot be used, `CouldNotMeasure` where no server answers.
+    """
+    try:
+        options = engine_options(asked.access, asked.model, os.environ)
+    except AccessError as error:
+        raise BadInput(f"{arm}: {error}") from error
+    try:
+        engine = await stack.enter_async_context(await detect(asked.url, options, asked.engine))
+    except EngineError as error:
+        raise CouldNotMeasure(f"{arm}: {error}") from error
+    return Lane(arm, engine, clock, times)
