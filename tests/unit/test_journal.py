@@ -41,6 +41,7 @@ def test_a_plan_begins_with_the_first_replicate() -> None:
 def test_an_epoch_tells_nothing_it_was_not_told() -> None:
     seen = EpochSeen("baseline", "e1", 0.0, "llama.cpp", None, None, False, None, False)
     assert (seen.findings, seen.weights, seen.context_tokens, seen.settings) == ((), None, None, ())
+    assert seen.access_findings == ()
 
 
 def test_a_measured_cell_is_a_first_attempt_in_the_first_round() -> None:

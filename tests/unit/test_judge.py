@@ -135,11 +135,12 @@ def test_a_log_without_a_plan_tells_its_own_times_and_prefills() -> None:
 def test_findings_and_lives_are_noted_once() -> None:
     gate = started()
     gate.apply(epoch(CANDIDATE, "e2", findings=("no knob", "no counter")))
-    gate.apply(epoch(CANDIDATE, "e2", findings=("no knob",)))
+    gate.apply(epoch(CANDIDATE, "e2", findings=("no knob",), access_findings=("not checked",)))
     gate.apply(epoch(BASELINE, "e1"))
     assert notes_of(gate) == (
         "candidate: no knob",
         "candidate: no counter",
+        "candidate: not checked",
         "candidate: 2 lives of the server were measured",
     )
     measure(gate, cell())

@@ -48,7 +48,7 @@ class Progress:
             case EpochSeen():
                 proof = event.cold_proof or "no way to force a fresh prefill was shown to work"
                 say(f"{event.arm}: {event.engine} {event.build or ''} {event.model or ''}, fresh prefill by {proof}")
-                for finding in event.findings:
+                for finding in (*event.access_findings, *event.findings):
                     say(f"{event.arm}: {finding}")
             case CellMeasured() if event.cell.status is not Status.OK:
                 self._cell(gate, event)

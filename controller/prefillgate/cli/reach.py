@@ -6,7 +6,7 @@ import os
 from contextlib import AsyncExitStack
 
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
-from prefillgate.engines.access import AccessError, engine_options
+from prefillgate.engines.access import AccessError, access_findings, engine_options
 from prefillgate.engines.base import EngineError
 from prefillgate.engines.registry import detect
 from prefillgate.replay.clock import Clock
@@ -27,4 +27,6 @@ async def reach(arm: str, asked: ArmRequest, times: LaneTimes, clock: Clock, sta
         engine = await stack.enter_async_context(await detect(asked.url, options, asked.engine))
     except EngineError as error:
         raise CouldNotMeasure(f"{arm}: {error}") from error
-    return Lane(arm, engine, clock, times)
+    lane = Lane(arm, engine, clock, times)
+    lane.access_findings = access_findings(asked.access, engine.url)
+    return lane

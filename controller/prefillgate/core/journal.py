@@ -69,7 +69,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class EpochSeen:
-    """A server epoch was met and probed. `findings` name what the probe could not show."""
+    """A server epoch was met and probed.
+
+    `findings` name what the probe could not show, `access_findings` what must be known of the way to the server.
+    """
 
     arm: str
     server_epoch: str
@@ -84,6 +87,7 @@ class EpochSeen:
     weights: str | None = None  # what tells the weights apart (path, size, parameter count), as the server tells it
     context_tokens: int | None = None
     settings: tuple[tuple[str, str], ...] = ()  # what else the server told of its profile
+    access_findings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,13 @@ def _invalid(gate: Gate, arm: str) -> int:
 
 
 def notes_of(gate: Gate) -> tuple[str, ...]:
-    """Findings of the probes and of the run, each once, and last what the gate changed in the requests."""
-    notes = [f"{seen.arm}: {finding}" for arm in gate.epochs.values() for seen in arm for finding in seen.findings]
+    """Findings of the way to a server, of probes and run, each once; last what the gate changed in the requests."""
+    notes = [
+        f"{seen.arm}: {finding}"
+        for arm in gate.epochs.values()
+        for seen in arm
+        for finding in (*seen.access_findings, *seen.findings)
+    ]
     for arm, seen in gate.epochs.items():
         lives = len({epoch.server_epoch for epoch in seen})  # a resumed run meets the same one again
         if lives > 1:

@@ -37,15 +37,18 @@ _TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 class EngineOptions:
     """How to reach a server. Times in seconds, sizes in bytes.
 
-    `model` is the model to measure where a server has several. `read_timeout_seconds` bounds the silence in a small
+    `model` is the model to measure where a server has several. `proxy` is `http://HOST:PORT`; `proxy_headers` go to
+    it and never to the server. `read_timeout_seconds` bounds the silence in a small
     question (/props, /metrics): a server may answer those only between two steps of a long prefill. A generation is
     bounded by its own deadline alone.
     """
 
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     model: str | None = None
     ssl_context: ssl.SSLContext | None = None
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    proxy: str | None = None
+    proxy_headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 90.0
     probe_timeout_seconds: float = 600.0
@@ -135,15 +138,17 @@ class HttpLane:
 
     async def __aenter__(self) -> HttpLane:
         options = self.options
-        headers = {"user-agent": f"prefillgate/{__version__}", "accept-encoding": "identity"}
+        headers = httpx.Headers({"user-agent": f"prefillgate/{__version__}", "accept-encoding": "identity"})
         if options.api_key:
             headers["authorization"] = f"Bearer {options.api_key}"
+        headers.update(list(options.headers))
         verify: ssl.SSLContext | bool = options.ssl_context or _default_ssl_context()
         if self.url.startswith("http://") and options.ssl_context is None:
             # Loading the system's certificates costs more than a short run's requests; plain HTTP needs none.
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = httpx.AsyncClient(
-            headers=headers | dict(options.headers),
+            headers=headers,
+            proxy=None if options.proxy is None else httpx.Proxy(options.proxy, headers=list(options.proxy_headers)),
             auth=self._auth,
             verify=verify,
             trust_env=False,

@@ -74,6 +74,7 @@ class Lane:
         self.identity: Identity | None = None
         self.seen: EpochSeen | None = None
         self.deadline_at: float | None = None  # nothing is waited for beyond it
+        self.access_findings: tuple[str, ...] = ()  # of the way to the server; they stand in each epoch
         self.times = times
         self._clock = clock
         self._broke_off = False  # the last answer did not come to its end: the server may still be at it
@@ -122,6 +123,7 @@ class Lane:
             weights=identity.weights,
             context_tokens=identity.context_tokens,
             settings=identity.settings,
+            access_findings=self.access_findings,
         )
         return self.seen
 
