@@ -10,10 +10,12 @@ from prefillgate.core.acceptance import affordable_margin, check_rate
 from prefillgate.core.journal import CaseRef
 from prefillgate.core.policy import Policy
 from prefillgate.core.replicate import prefills_needed
+from prefillgate.core.shape import Isolation, Shape
 
 WANTED_POWER = 0.8
 POPULATION_PROMPTS = 48
 WARM_UP_PREFILLS = 2  # the first pair after a server start is discarded and run again
+TWO_SERVERS = Shape()
 MAX_SUBSETS = 12  # entries of a table whose subsets are still summed over: 4,095 of them
 
 
@@ -41,15 +43,21 @@ class PrefillCost:
         return self.total + self.replicate_least, self.total + self.replicate_most
 
 
-def expected_prefills(policy: Policy, prompts: int, pairable: int | None = None) -> PrefillCost:
+def expected_prefills(
+    policy: Policy, prompts: int, pairable: int | None = None, shape: Shape = TWO_SERVERS
+) -> PrefillCost:
     """What a run over `prompts` prompts costs; `pairable` of them can give a throughput pair (None: all).
 
+    A candidate alone has no baseline pass, no pairs and no replicate; a shared server gives no pairs.
     Raises ValueError for a run without prompts.
     """
     if prompts < 1:
         raise ValueError(f"prompts must be at least 1, got {prompts}")
+    if shape.candidate_alone:
+        return PrefillCost(0, 0, max(policy.acceptance[0], prompts), 0, 0, policy.budget, 0, 0)
     throughput = policy.throughput
-    covered = min(prompts if pairable is None else pairable, throughput.max_prompts, throughput.max_pairs)
+    able = 0 if shape.isolation is Isolation.SHARED else prompts if pairable is None else pairable
+    covered = min(able, throughput.max_prompts, throughput.max_pairs)
     pairs = (
         max(covered, min(throughput.min_pairs, throughput.max_pairs)) if covered and throughput.required else covered
     )
