@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,14 @@ def unmeasured_pairs_run() -> Gate:
     return played(gate, {BASELINE: Server(0, 0, 0.02, ""), CANDIDATE: Server(0, 0, 0.02, "")})
 
 
+def spent_run(budget: int) -> Gate:
+    """A run of clean cells that ends on its budget."""
+    gate = opened(replace(QUICK, budget=budget), "two")
+    for arm in ARMS:
+        gate.apply(epoch(arm))
+    return played(gate, {BASELINE: Server(0, 30, 0.02, "x"), CANDIDATE: Server(0, 30, 0.02, "x")})
+
+
 def untouched_run() -> Gate:
     """A plan and nothing else."""
     return opened(replace(STANDARD, budget=90), "two")
@@ -268,6 +277,8 @@ def values() -> dict[str, list[Any]]:
         waiting_run,
         unmeasured_pairs_run,
         untouched_run,
+        partial(spent_run, 16),
+        partial(spent_run, 20),
     )
     found: dict[str, list[Any]] = defaultdict(list)
     for run in runs:

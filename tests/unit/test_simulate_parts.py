@@ -7,12 +7,9 @@ import statistics
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefillgate.cli.errors import BadInput
-from prefillgate.cli.simulate import command as simulate_command
 from prefillgate.simulate.answers import Answers, AnswersError, Asked, load_answers
 from prefillgate.simulate.cache import Prefill, PromptCache, Sequence, Slot
 from prefillgate.simulate.composing import compose
@@ -334,13 +331,3 @@ def test_noise_has_the_planned_size_and_speed_modes_their_share() -> None:
     quiet = Speed(decode_ms=30, noise_cv=0)
     slow = [pace(quiet, modes, turn(number), 100, 0).step_ms > 50 for number in range(1, 2001)]
     assert 0.22 < statistics.mean(slow) < 0.28
-
-
-@pytest.mark.parametrize("option", ["--truth", "--ready-file"])
-def test_a_file_to_write_that_is_an_evidence_store_is_refused_and_left_as_it_was(option: str, tmp_path: Path) -> None:
-    store = tmp_path / "run.db"
-    content = b"SQLite format 3\0 and more"
-    store.write_bytes(content)
-    result = CliRunner().invoke(simulate_command, ["--port", "0", option, str(store)], standalone_mode=False)
-    assert isinstance(result.exception, BadInput) and str(result.exception).startswith(f"{option} {store}")
-    assert store.read_bytes() == content

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,13 @@ Examples:
     metavar="SECONDS",
     help="How long one generation may take.  [default: 600]",
 )
+@click.option(
+    "--budget",
+    type=click.IntRange(1, 1_000_000),
+    metavar="PREFILLS",
+    help="Prefills to spend, both arms. A larger one goes on with a store that ended on its budget.  "
+    "[default: the policy's, or the store's]",
+)
 @click.option("--aa", is_flag=True, help="Check the instrument first: two passes over the baseline.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, its prefills and its error bounds, and run nothing.")
 @click.option("--quiet", is_flag=True, help="No line for each cell.")
@@ -89,12 +97,12 @@ def command(ctx: click.Context, /, **options: Any) -> int:
             from prefillgate.cli.dry_run import dry_run
 
             return dry_run(request, options["as_json"])
-        return _execute(request, options, resume_command(ctx, request))
+        return _execute(request, options, partial(resume_command, ctx, request))
     except InputError as error:
         return say_problems(error)
 
 
-def _execute(request: RunRequest, options: dict[str, Any], resume: str) -> int:
+def _execute(request: RunRequest, options: dict[str, Any], resume: Callable[..., str]) -> int:
     from prefillgate.cli.progress import Progress
     from prefillgate.cli.running import RunBroken, execute
 
@@ -102,13 +110,17 @@ def _execute(request: RunRequest, options: dict[str, Any], resume: str) -> int:
     _check_report(request, options)
     try:
         finished = _carry_out(execute(request, Progress(options["quiet"])))
-        return _tell(finished, request, options)
+        needed = finished.verdict.budget_needed
+        code = _tell(finished, request, options)
+        if needed is not None:
+            _say_resume("the budget is spent", resume(needed))
+        return code
     except RunBroken as error:
         say(f"prefillgate: error: {error}")
-        _say_resume("could not go on", resume)
+        _say_resume("could not go on", resume())
         return error.exit_code
     except (KeyboardInterrupt, SystemExit):
-        _say_resume("interrupted", resume)
+        _say_resume("interrupted", resume())
         raise
 
 
@@ -189,14 +201,19 @@ def _say_resume(what: str, resume: str) -> None:
     say(resume)
 
 
-def resume_command(ctx: click.Context, request: RunRequest) -> str:
-    """The command that goes on with this store: what was asked for, and the store. The seed stands in the store."""
+def resume_command(ctx: click.Context, request: RunRequest, budget: int | None = None) -> str:
+    """The command that goes on with this store: what was asked for, and the store. The seed stands in the store.
+
+    `budget` takes the place of the one that was given.
+    """
+    left_out = ("store", "seed") if budget is None else ("store", "seed", "budget")
     words = ["prefillgate", "run"]
     for parameter in ctx.command.params:
         name = parameter.name or ""
-        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE or name in ("store", "seed"):
+        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE or name in left_out:
             continue
         words += _words(parameter, ctx.params[name])
+    words += [] if budget is None else ["--budget", str(budget)]
     return " ".join([*words, "--store", quoted(str(request.store))])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from prefillgate.api.access import Access
 from prefillgate.api.policy import DEFAULT_POLICY, load_policy
 from prefillgate.api.run_file import Arm, check_url, load_run_file
+from prefillgate.cli.budget import with_budget
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.server_options import access_of, engine_of, model_of
 from prefillgate.core.differences import AREAS
@@ -53,6 +54,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
         policy = load_policy(options["policy"] or DEFAULT_POLICY)
     if options["aa"]:
         policy = replace(policy, policy=replace(policy.policy, aa_check=True))
+    policy = with_budget(policy, options["budget"])
     timeout = options["cell_timeout"] or from_file.get("cell_timeout") or LaneTimes().cell_timeout_seconds
     seed = options["seed"] if options["seed"] is not None else from_file.get("seed")
     return RunRequest(
@@ -64,6 +66,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
         seed=seed,
         differences=(*from_file.get("differences", ()), *(_declared(text) for text in options["declare"])),
         times=LaneTimes(cell_timeout_seconds=timeout),
+        budget=options["budget"],
     )
 
 

@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from prefillgate.cli.budget import MENDABLE, raise_budget
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
 from prefillgate.cli.outcome import say
 from prefillgate.cli.reach import reach
 from prefillgate.cli.stores import store_errors
 from prefillgate.core.cells import ARMS
-from prefillgate.core.decision import Reason
 from prefillgate.core.gate import Gate, JournalError, fold
 from prefillgate.core.journal import RunResumed
 from prefillgate.core.judge import judge
@@ -33,17 +33,6 @@ from prefillgate.replay.session import (
     one_server,
     plan_run,
     policy_for,
-)
-
-# A run that ended so goes on with the same command: with a new deadline, or with servers that are back.
-MENDABLE = frozenset(
-    {
-        Reason.DEADLINE,
-        Reason.INVALID_CELLS,
-        Reason.BASELINE_UNAVAILABLE,
-        Reason.CANDIDATE_UNAVAILABLE,
-        Reason.MEASUREMENT_LOST,
-    }
 )
 
 
@@ -68,7 +57,7 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
     """
     clock = clock or SystemClock()
     suite = CheckSuite.from_policy(request.policy, request.replay_set)
-    opened = _existing(request)
+    opened = _existing(request, clock)
     if opened is not None and _is_over(opened[1]):
         return Finished(*opened, judge(opened[1]))
     try:
@@ -132,7 +121,7 @@ async def _identify(lanes: dict[str, Lane]) -> dict[str, Identity]:
     return found
 
 
-def _existing(request: RunRequest) -> tuple[SqliteJournal, Gate] | None:
+def _existing(request: RunRequest, clock: Clock) -> tuple[SqliteJournal, Gate] | None:
     """The store that is there already, if it is of this run."""
     if not request.store.exists():
         return None
@@ -141,6 +130,7 @@ def _existing(request: RunRequest) -> tuple[SqliteJournal, Gate] | None:
         try:
             gate = fold(journal.events())
             check_same_run(gate.plan, request)
+            raise_budget(journal, gate, request, clock.now())
         except RunMismatch as error:
             journal.close()
             raise BadInput(f"{request.store}: {error}") from error

@@ -159,14 +159,9 @@ def command(
     """
     import asyncio
 
-    from prefillgate.cli.stores import keep_evidence
     from prefillgate.simulate.answers import AnswersError
     from prefillgate.simulate.faults import FaultError, parse_faults
     from prefillgate.simulate.serve import Listen, serve, write_ready_file
-
-    for option, path in (("--truth", options["truth"]), ("--ready-file", ready_file)):
-        if isinstance(path, Path):
-            keep_evidence(option, path)
 
     def ready(url: str) -> None:
         click.echo(f"listening on {url}")

@@ -41,12 +41,6 @@ def keep_from_overwriting(option: str, target: Path, store: Path, *sources: Path
         )
 
 
-def keep_evidence(option: str, target: Path) -> None:
-    """Raise `BadInput` where writing `target` would destroy an evidence store."""
-    if _is_database(target):
-        raise BadInput(f"{option} {target}: is an evidence store (allowed: a file that is none)")
-
-
 def _same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)

@@ -55,6 +55,7 @@ def audit_facts(cells: Sequence[Cell], policy: Policy, title: str, waited: Colle
         alarm_level=state.level,
         alarm_at=alarm_level(policy.alarm),
         ever_alarmed=snapshot.alarm or bool(replicates),
+        budget=policy.budget,
         invalid=tuple((arm, sum(_invalid(cell, arm) for cell in cells)) for arm in ARMS),
         from_log=True,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prefillgate.core.acceptance import AcceptanceTable
+from prefillgate.core.budget import BudgetNeeded
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.decision import Ruling, Snapshot
 from prefillgate.core.exact import boschloo_one_sided, fisher_one_sided
@@ -35,6 +36,7 @@ class Facts:
     alarm_level: float
     alarm_at: float
     ever_alarmed: bool
+    budget: int  # as it stands now
     plan: Planned | None = None
     differences: tuple[Difference, ...] = ()
     cause: str = "Unverified"
@@ -42,6 +44,7 @@ class Facts:
     override_note: str = ""
     invalid: tuple[tuple[str, int], ...] = ()
     from_log: bool = False
+    budget_needed: BudgetNeeded | None = None
 
     @property
     def table(self) -> AcceptanceTable:

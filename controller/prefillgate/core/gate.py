@@ -14,6 +14,7 @@ from prefillgate.core.alarm import alarm_level, cusum
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, Status
 from prefillgate.core.freshness import Classified, Classifier
 from prefillgate.core.journal import (
+    BudgetRaised,
     CandidateUnavailable,
     CauseNoted,
     CellChecked,
@@ -67,6 +68,7 @@ class Gate:
     deadline: DeadlinePassed | None = None
     overridden: Overridden | None = None
     cause: CauseNoted | None = None
+    raised: BudgetRaised | None = None
     session: int = 0
     latched_rollback: bool = False
     _classifier: Classifier = field(default_factory=Classifier)
@@ -120,10 +122,19 @@ class Gate:
                 self.overridden = event
             case CauseNoted():
                 self.cause = event
+            case BudgetRaised():
+                self._raise_budget(event)
             case RunResumed():
                 self._resume()
             case _:
                 raise JournalError(f"unknown event {type(event).__name__}")
+
+    def _raise_budget(self, event: BudgetRaised) -> None:
+        if event.budget <= self.budget:
+            raise JournalError(
+                f"a budget of {event.budget} prefills after one of {self.budget}: it is only ever raised"
+            )
+        self.raised = event
 
     def _resume(self) -> None:
         """Somebody saw to it: what could not be measured or reached is tried anew. No cell is forgotten."""
@@ -291,6 +302,16 @@ class Gate:
         """Cases of the candidate's bad cells so far, in the order they failed."""
         bad = [m.cell.case_id for m in self.scored if m.cell.arm == CANDIDATE and m.cell.bad]
         return list(dict.fromkeys(bad))
+
+    @property
+    def budget(self) -> int:
+        """Prefills the run may spend now, both arms: the policy's, or what it was raised to since.
+
+        Raising it moves no error bound. The entries of the acceptance table are fixed in advance and its false
+        promotion is summed over all of them, so a budget only cuts a path through the table short; a replicate's
+        e-value holds however often one looks and wherever one stops (STATISTICS.md sections 2 and 4).
+        """
+        return self.plan.policy.budget if self.raised is None else self.raised.budget
 
     @property
     def prefills_used(self) -> int:

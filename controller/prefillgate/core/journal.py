@@ -203,6 +203,14 @@ class CauseNoted:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetRaised:
+    """From here on the run may spend `budget` prefills in all, both arms: more than it might before."""
+
+    at: float
+    budget: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunResumed:
     at: float
 
@@ -220,6 +228,7 @@ Event = (
     | DeadlinePassed
     | Overridden
     | CauseNoted
+    | BudgetRaised
     | RunResumed
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from prefillgate.core.budget import budget_needed
 from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import ERRORS, decide
 from prefillgate.core.differences import differences_of
@@ -27,6 +28,7 @@ def judge(gate: Gate) -> Verdict:
 def facts_of(gate: Gate) -> Facts:
     """Everything the verdict on a run is written from."""
     plan, snapshot = gate.plan, take_snapshot(gate)
+    ruling, speed = decide(snapshot), throughput_view(gate)
     level, limit = gate.alarm_state()
     cause = gate.cause.cause if gate.cause is not None else "Unverified"
     note = "" if gate.overridden is None else f"{gate.overridden.actor}: {gate.overridden.reason}"
@@ -39,8 +41,8 @@ def facts_of(gate: Gate) -> Facts:
         cells=_views(gate),
         replicates=gate.replicates,
         snapshot=snapshot,
-        ruling=decide(snapshot),
-        throughput=throughput_view(gate),
+        ruling=ruling,
+        throughput=speed,
         clean_prefills_needed=clean_prefills_needed(gate),
         alarm_level=level,
         alarm_at=limit,
@@ -51,6 +53,8 @@ def facts_of(gate: Gate) -> Facts:
         notes=notes_of(gate),
         override_note=note,
         invalid=tuple((arm, _invalid(gate, arm)) for arm in (BASELINE, CANDIDATE)),
+        budget=gate.budget,
+        budget_needed=budget_needed(gate, ruling, speed),
     )
 
 
@@ -95,8 +99,7 @@ def write_verdict(facts: Facts) -> Verdict:
         cause=facts.cause,
         what_would_change=what_would_change(facts),
     )
-    times = [view.cell.started_at for view in facts.cells if view.cell.started_at is not None]
-    ends = [view.cell.ended_at for view in facts.cells if view.cell.ended_at is not None]
+    started_at, ended_at = _span(facts)
     plan = facts.plan
     return Verdict(
         title=facts.title,
@@ -118,15 +121,24 @@ def write_verdict(facts: Facts) -> Verdict:
         prompts=len(facts.cases),
         distinct_outputs=distinct_outputs(facts),
         prefills_used=baseline.prefills + candidate.prefills if facts.from_log else len(facts.classified),
-        budget=facts.policy.budget,
+        budget=facts.budget,
+        budget_needed=None if facts.budget_needed is None else facts.budget_needed.budget,
         notes=facts.notes,
         replay_set_name=facts.title,
         replay_set_sha256="" if plan is None else plan.replay_set_sha256,
         baseline_name="baseline" if plan is None else plan.baseline_url,
         candidate_name="candidate" if plan is None else plan.candidate_url,
-        started_at=plan.started_at if plan is not None else (min(times) if times else None),
-        ended_at=max(ends) if ends else None,
+        started_at=started_at,
+        ended_at=ended_at,
     )
+
+
+def _span(facts: Facts) -> tuple[float | None, float | None]:
+    """From when to when was measured, in seconds since the epoch."""
+    times = [view.cell.started_at for view in facts.cells if view.cell.started_at is not None]
+    ends = [view.cell.ended_at for view in facts.cells if view.cell.ended_at is not None]
+    begun = facts.plan.started_at if facts.plan is not None else (min(times) if times else None)
+    return begun, max(ends) if ends else None
 
 
 def _views(gate: Gate) -> tuple[CellView, ...]:

@@ -169,7 +169,7 @@ def what_would_change(facts: Facts) -> tuple[str, ...]:
         return (f"More than {len(policy.acceptance) - 1} bad prefills would block promotion again.",)
     if ruling.decision is Outcome.ROLLBACK:
         return ("An override by a person with a reason.",)
-    parts = []
+    parts = [] if facts.budget_needed is None else [facts.budget_needed.sentence]
     if facts.snapshot.distrust is not None:
         parts.append("A measurement that can be trusted: see the first sentence.")
     elif facts.clean_prefills_needed is not None:

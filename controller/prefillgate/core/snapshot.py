@@ -58,7 +58,7 @@ def take_snapshot(gate: Gate) -> Snapshot:
     standing, missing = throughput_standing(gate)
     last = gate.replicates[-1] if gate.replicates else None
     next_number = gate.plan.first_replicate + len(gate.replicates)
-    budget_left = policy.budget - gate.prefills_used
+    budget_left = gate.budget - gate.prefills_used
     unavailable = gate.unavailable is not None or gate.refusals >= policy.refusals
     confirmed = last is not None and last.ending() is Ending.CONFIRMED
     distrust = find_distrust(gate)

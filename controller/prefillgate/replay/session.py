@@ -92,7 +92,7 @@ def named(arm: ArmRequest) -> str:
 
 def check_same_run(planned: Planned, request: RunRequest) -> None:
     """Raise `RunMismatch` unless the store's plan is the one asked for now."""
-    policy = request.policy.policy
+    policy = replace(request.policy.policy, budget=planned.policy.budget)  # that may be raised
     asked = plan_run(request, planned.seed, planned.started_at, policy)
     told: Sequence[tuple[str, object, object]] = (
         ("replay set", _digest(planned), _digest(asked)),

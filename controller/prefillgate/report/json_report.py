@@ -56,6 +56,7 @@ def verdict_json(verdict: Verdict) -> Json:
         },
         "prefills_used": verdict.prefills_used,
         "budget": verdict.budget,
+        "budget_needed": verdict.budget_needed,
         "prompts": verdict.prompts,
         "distinct_outputs": verdict.distinct_outputs,
         "invalid": {"baseline": verdict.baseline.invalid, "candidate": verdict.candidate.invalid},
