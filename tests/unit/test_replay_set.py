@@ -235,7 +235,10 @@ def test_a_file_without_cases_is_no_set(tmp_path: Path, raw: bytes) -> None:
 
 
 def test_a_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:
-    assert problems(tmp_path / "none.jsonl") == ["none.jsonl: cannot be read: No such file or directory"]
+    assert problems(tmp_path / "none.jsonl") == [
+        "none.jsonl: cannot be read: No such file or directory (allowed: a JSONL file, or a set that comes with the "
+        "package: demo, four, short)"
+    ]
 
 
 def test_a_line_is_taken_to_its_limit_and_not_beyond(tmp_path: Path) -> None:

@@ -65,6 +65,26 @@ def test_lint_prints_cases_warnings_and_the_digest(run: Any) -> None:
     assert "8 of 8 cases allow fewer than 32 output tokens and give no throughput pair" in error
 
 
+CANARY = "no case carries a canary"
+
+
+def test_lint_recommends_a_canary_where_no_case_has_one(run: Any, tmp_path: Path) -> None:
+    one, other = LINE, {**LINE, "custom_id": "b"}
+    assert CANARY in run("replayset", "lint", str(write(tmp_path, one, other)))[2]
+    carried = {**one, "prefillgate": {"canary": "Be short."}}
+    assert CANARY not in run("replayset", "lint", str(write(tmp_path, carried, other)))[2]
+    assert CANARY not in run("replayset", "lint", str(write(tmp_path, one)))[2]  # no other prompt it could leak into
+
+
+def test_a_set_that_is_not_there_names_those_that_are(run: Any) -> None:
+    servers = ("--baseline", "http://127.0.0.1:1", "--candidate", "http://127.0.0.1:2")
+    for command in (("replayset", "lint", "nope"), ("run", *servers, "--replay-set", "nope")):
+        code, out, error = run(*command)
+        assert (code, out.replace("problems: 1; the set cannot be used\n", "")) == (2, "")
+        assert "nope: cannot be read" in error
+        assert "(allowed: a JSONL file, or a set that comes with the package: demo, four, short)" in error
+
+
 def test_lint_tells_every_problem_and_exits_2(run: Any, tmp_path: Path) -> None:
     file = write(tmp_path, LINE, LINE, {**LINE, "custom_id": "b", "prefillgate": {"checks": ["regex=("]}})
     code, out, error = run("replayset", "lint", str(file))

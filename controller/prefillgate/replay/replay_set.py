@@ -93,7 +93,8 @@ def scan(path: str | Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Cas
         with source.open("rb") as file:
             yield from _scan(file, str(source), max_line_bytes)
     except OSError as error:
-        yield Problem(str(source), "", f"cannot be read: {error.strerror or error}")
+        allowed = f"a JSONL file, or a set that comes with the package: {', '.join(packaged_sets())}"
+        yield Problem(str(source), "", f"cannot be read: {error.strerror or error}", allowed)
 
 
 def _scan(file: BinaryIO, name: str, max_line_bytes: int) -> Iterator[Case | Problem]:

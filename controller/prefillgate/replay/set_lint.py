@@ -51,6 +51,11 @@ class SetLint:
             if cases:
                 named = ", ".join(cases[:MAX_NAMED]) + (", ..." if len(cases) > MAX_NAMED else "")
                 yield f"{len(cases)} of {self.cases} cases {sentence}: {named}"
+        if self.cases > 1 and not self.canaries:
+            yield (
+                "no case carries a canary (prefillgate.canary: a string that stands in its prompt alone), so text of one "
+                "prompt in the answer to another may go unseen"
+            )
 
 
 _SENTENCES = {
