@@ -84,6 +84,14 @@ def test_answers_have_the_same_fields(pair: Pair, name: str) -> None:
         assert ends[0] == ends[1]
 
 
+def test_prompts_are_counted_by_the_same_routes(pair: Pair) -> None:
+    asked = (("/tokenize", {"content": FEW_SHOTS, "add_special": True}), ("/v1/chat/completions/input_tokens", CHAT))
+    for path, body in asked:
+        simulated, real = (subject.post(path, body) for subject in pair.each())
+        assert (simulated.status_code, real.status_code) == (200, 200)
+        assert shape(simulated.json()) == shape(real.json())
+
+
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_run_the_same_course(pair: Pair, name: str) -> None:
     path, body = STREAMS[name]

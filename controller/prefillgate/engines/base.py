@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 Body = dict[str, Any]
 
@@ -155,6 +155,14 @@ class Answer:
     request_id: str | None = None
     raw: str = ""  # the reply as it came over the wire, decoded with replacement
     findings: tuple[str, ...] = field(default=())  # what was odd about the reply, one sentence each
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """An engine whose servers can be asked for a prompt's length before it is sent. Not every family has one."""
+
+    async def prompt_tokens(self, request: PreparedRequest) -> int | None:
+        """Tokens of the prompt as the server reads it; None where this server does not tell."""
 
 
 class Engine(Protocol):

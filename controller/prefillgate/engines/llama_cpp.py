@@ -48,6 +48,7 @@ from prefillgate.engines.common import (
     usage_cached_tokens,
 )
 from prefillgate.engines.http import EngineOptions, HttpLane, HttpStatusError
+from prefillgate.engines.token_count import count_prompt_tokens
 
 NAME = "llama.cpp"
 _MARKER = re.compile(r"<__media_(\w+)__>")
@@ -147,6 +148,10 @@ class LlamaCpp:
         elif request.cold_proof is not None:
             raise TerminalEngineError(f"llama.cpp has no cold proof {request.cold_proof!r}; it ignores cache_salt")
         return editor.prepared(request.path)
+
+    async def prompt_tokens(self, request: PreparedRequest) -> int | None:
+        """The prompt's length by the server's own tokenizer and template; None for a build that has no such route."""
+        return await count_prompt_tokens(self._lane, request)
 
     async def generate(self, request: PreparedRequest, timeout_seconds: float) -> Answer:
         """Send once; counters by the newer or the older names."""

@@ -53,8 +53,8 @@ class SetLint:
                 yield f"{len(cases)} of {self.cases} cases {sentence}: {named}"
         if self.cases > 1 and not self.canaries:
             yield (
-                "no case carries a canary (prefillgate.canary: a string that stands in its prompt alone), so text of one "
-                "prompt in the answer to another may go unseen"
+                "no case carries a canary (prefillgate.canary: a string that stands in its prompt alone), so text of "
+                "one prompt in the answer to another may go unseen"
             )
 
 

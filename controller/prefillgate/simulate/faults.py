@@ -249,6 +249,7 @@ FAULTS: tuple[Fault, ...] = (
             "metrics-absent": "/metrics is switched off (status 501)",
             "slots-absent": "/slots is switched off (status 501)",
             "props-absent": "/props is not there (status 404)",
+            "tokenize-absent": "/tokenize and .../input_tokens are not there (status 404): prompts cannot be counted",
         },
     ),
     *_rows(

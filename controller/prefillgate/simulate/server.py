@@ -15,6 +15,7 @@ from prefillgate.simulate.jobs import Began, Ended, Event, Job
 from prefillgate.simulate.model import SimulatedModel
 from prefillgate.simulate.request import GenerationRequest, Refused, Route, parse
 from prefillgate.simulate.settings import Dialect
+from prefillgate.simulate.tokens import tokenize
 from prefillgate.simulate.wire import Token, encode, event
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -67,6 +68,8 @@ class Server:
             app.router.add_get("/v1/health", self._health)
             app.router.add_get("/models", self._models)
             app.router.add_post(Route.COMPLETION, self._generate)
+            app.router.add_post("/tokenize", self._tokenize)
+            app.router.add_post(f"{Route.CHAT}/input_tokens", self._input_tokens)
             for path, handler in (("/props", self._props), ("/slots", self._slots), ("/metrics", self._metrics)):
                 app.router.add_get(path, handler)
         app.on_response_prepare.append(self._sign)
@@ -118,6 +121,20 @@ class Server:
         }
         text = discovery.metrics(epoch, self._faults.planted("old-counters"))
         return web.Response(body=text.encode(), headers=headers)
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        self._needs_tokenizer()
+        body = await request.json()
+        return _json({"tokens": list(tokenize(str(body.get("content", "")), body.get("add_special") is True))})
+
+    async def _input_tokens(self, request: web.Request) -> web.Response:
+        self._needs_tokenizer()
+        asked = parse(Route.CHAT, await request.read(), self._settings.slots)
+        return _json({"input_tokens": len(tokenize(asked.prompt)), "object": "response.input_tokens"})
+
+    def _needs_tokenizer(self) -> None:
+        if self._faults.planted("tokenize-absent"):
+            raise web.HTTPNotFound
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         raw = await http.read()
