@@ -64,10 +64,11 @@ def test_the_last_lines_of_a_run_list_each_program_its_version_and_its_tests(
     seen = run({"unit/test_a.py": SPOKE, "engine/test_b.py": again}, *workers)
     assert seen.returncode == 0, seen.stdout
     lines = seen.stdout.splitlines()
-    assert "2 passed" in lines[-4]
-    assert lines[-3:] == [
+    assert "2 passed" in lines[-5]
+    assert lines[-4:] == [
         "real program  chromium      7.0  1 test",
         "real program  chromium      8.1 beta  1 test",
+        "real program  curl          7.0  1 test",
         "real program  llama-server  7.0  2 tests",
     ]
 

@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import httpx
 from aiohttp import web
@@ -17,17 +18,34 @@ Rewrite = Callable[[web.Request, bytes], Awaitable[web.StreamResponse | bytes]]
 """Given the request and the true body (of a GET), what to answer: a body in its place or a whole response."""
 
 
+FORWARDED = ("authorization", "content-type")
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A request as it came to the proxy. Names of headers are in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
 @contextmanager
-def rewriting(url: str, rewrites: Mapping[str, Rewrite]) -> Iterator[str]:
-    """The address of a proxy to `url` that rewrites the GET paths named."""
+def rewriting(url: str, rewrites: Mapping[str, Rewrite], arrived: list[Arrived] | None = None) -> Iterator[str]:
+    """The address of a proxy to `url` that rewrites the GET paths named, and notes what comes in `arrived`."""
     started = threading.Event()
     found: list[str] = []
     loop = asyncio.new_event_loop()
 
     async def handle(request: web.Request) -> web.StreamResponse:
         body = await request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if arrived is not None:
+            arrived.append(Arrived(request.method, request.path_qs, headers, body))
+        passed = {name: headers[name] for name in FORWARDED if name in headers}
         async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
-            reply = await client.request(request.method, url + request.path_qs, content=body)
+            reply = await client.request(request.method, url + request.path_qs, content=body, headers=passed)
         rewrite = rewrites.get(request.path)
         if rewrite is None:
             said: web.StreamResponse | bytes = reply.content

@@ -1,6 +1,6 @@
-"""Installs the programs that tests need and pip cannot bring: a Chromium, from Debian's packages.
+"""Installs the programs that tests need and pip cannot bring: a Chromium and curl, from Debian's packages.
 
-Does nothing when a Chromium or Chrome is there already (the variable CHROMIUM may name it). Exits 1, saying what
+Does nothing for one that is there already (the variable CHROMIUM may name a Chromium or Chrome). Exits 1, saying what
 to do, when it cannot install one. Run from the root of the checkout: python -m tests.tools.install_programs
 """
 
@@ -10,36 +10,63 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import NamedTuple
 
-from tests.support.programs import find_chromium
+from tests.support.programs import find_chromium, find_curl
 
-PACKAGES = ("chromium", "fonts-dejavu-core")
 APT = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
+
+
+class Program(NamedTuple):
+    """A program, how to find it, and the Debian packages that bring it. `variable` may name it."""
+
+    name: str
+    find: Callable[[], str | None]
+    packages: tuple[str, ...]
+    advice: str
+    variable: str | None = None
+
+
+PROGRAMS = (
+    Program(
+        "Chromium",
+        find_chromium,
+        ("chromium", "fonts-dejavu-core"),
+        "Install Chromium or Chrome, or name one by the variable CHROMIUM.",
+        "CHROMIUM",
+    ),
+    Program("curl", find_curl, ("curl",), "Install curl."),
+)
 
 
 def main() -> int:
     """Install what is missing; 0 when everything is there afterwards."""
-    if find_chromium():
+    return max([_made_sure(program) for program in PROGRAMS])
+
+
+def _made_sure(program: Program) -> int:
+    if program.find():
         return 0
-    why_not = _why_not()
+    why_not = _why_not(program)
     if not why_not:
-        print(f"Installing {' and '.join(PACKAGES)} for the tests", flush=True)
+        print(f"Installing {' and '.join(program.packages)} for the tests", flush=True)
         _apt("update")  # may fail for one source and still bring what is needed
-        why_not = None if _apt("install", "--no-install-recommends", *PACKAGES) else "apt-get could not install it"
-    if find_chromium():
+        done = _apt("install", "--no-install-recommends", *program.packages)
+        why_not = None if done else "apt-get could not install it"
+    if program.find():
         return 0
     print(
-        f"No Chromium for the tests: {why_not or 'it was installed and is still not found'}. "
-        "Install Chromium or Chrome, or name one by the variable CHROMIUM.",
+        f"No {program.name} for the tests: {why_not or 'it was installed and is still not found'}. {program.advice}",
         file=sys.stderr,
     )
     return 1
 
 
-def _why_not() -> str | None:
+def _why_not(program: Program) -> str | None:
     """Why this process cannot install Debian packages, or None when it can try."""
-    if os.environ.get("CHROMIUM"):
-        return f"CHROMIUM={os.environ['CHROMIUM']!r} is not a program"
+    if program.variable and os.environ.get(program.variable):
+        return f"{program.variable}={os.environ[program.variable]!r} is not a program"
     if shutil.which("apt-get") is None:
         return "this system has no apt-get"
     if os.geteuid() != 0:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from prefillgate.cli.errors import BadInput
 from prefillgate.cli.outcome import exit_code
 from prefillgate.cli.stores import reading
 
 if TYPE_CHECKING:
+    from prefillgate.core.gate import Gate
+    from prefillgate.core.journal import Journal
     from prefillgate.core.verdict import ArmCounts, CellView, Verdict
 
 HEADER = (
@@ -28,7 +32,16 @@ SHOWN_CHARACTERS = 60
 @click.option(
     "--exit-decision", is_flag=True, help="Exit 0 promote, 10 hold, 20 rollback allowed, 1 could not measure."
 )
-def command(store: Path, as_json: bool, exit_decision: bool) -> int:
+@click.option("--curl", "curl_id", type=int, metavar="ID", help="Print that cell's exact request as a curl command.")
+@click.option(
+    "--api-key-env",
+    "key_variable",
+    metavar="VARIABLE",
+    help="With --curl: the variable that holds the API key.  [default: PREFILLGATE_API_KEY]",
+)
+def command(
+    store: Path, as_json: bool, exit_decision: bool, curl_id: int | None = None, key_variable: str | None = None
+) -> int:
     """Print every cell of STORE in time order: its cached beside its prompt tokens, its class, its unit, and why.
 
     A unit is one fresh prefill with every cell that reused it, numbered per arm; copies show the number of the unit
@@ -41,13 +54,20 @@ def command(store: Path, as_json: bool, exit_decision: bool) -> int:
     then class, unit and witness, which `audit` computes anew. null is unknown. A cell that no check has read yet has
     bad null and scored false.
 
+    With --curl a POSIX shell command is printed instead: the body as it was sent, to the byte. The key is read from the
+    environment when the command runs; it is never printed.
+
     Exit code 0 when printed, 2 bad input, 1 a damaged store; --exit-decision gives the codes of `decide`.
     """
     from prefillgate.api.cell_log import line_of, write_line
     from prefillgate.core.judge import judge
 
-    with reading(store) as (_, gate):
+    _check_options(as_json, curl_id, key_variable)
+    with reading(store) as (journal, gate):
         verdict = judge(gate)
+        if curl_id is not None:
+            click.echo(_curl(journal, gate, curl_id, key_variable), nl=False)
+            return exit_code(verdict) if exit_decision else 0
         views = in_time_order(verdict.cells)
         if as_json:
             for view in views:
@@ -55,6 +75,36 @@ def command(store: Path, as_json: bool, exit_decision: bool) -> int:
         else:
             _print_table(views, verdict)
     return exit_code(verdict) if exit_decision else 0
+
+
+def _check_options(as_json: bool, curl_id: int | None, key_variable: str | None) -> None:
+    if curl_id is not None and as_json:
+        raise BadInput("--curl and --json contradict each other (allowed: one of them)")
+    if key_variable is not None and curl_id is None:
+        raise BadInput("--api-key-env goes with --curl")
+    if key_variable is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_variable, re.ASCII):
+        raise BadInput(f"--api-key-env: {key_variable!r} is no name of a variable (allowed: letters, digits and _)")
+
+
+def _curl(journal: Journal, gate: Gate, cell_id: int, key_variable: str | None) -> str:
+    from prefillgate.cli.curl import KEY_VARIABLE, Asked, curl_command
+    from prefillgate.core.cells import BASELINE
+    from prefillgate.engines.http import base_url
+    from prefillgate.replay.kept_request import kept_request
+
+    event = gate.measured.get(cell_id)
+    if event is None:
+        last = len(gate.measured) - 1
+        allowed = f"allowed: 0 to {last}, the first column of `prefillgate cells`" if last >= 0 else "there is none yet"
+        raise BadInput(f"--curl {cell_id}: the store has no such cell ({allowed})")
+    texts = journal.texts(cell_id)
+    request = kept_request(texts.request) if texts is not None else None
+    if request is None:
+        why = ": ".join(part for part in (event.reason, event.detail) if part)
+        raise BadInput(f"--curl {cell_id}: nothing was sent for that cell{f' ({why})' if why else ''}")
+    named = gate.plan.baseline_url if event.cell.arm == BASELINE else gate.plan.candidate_url
+    asked = Asked(event, request, base_url(named.partition(" ")[0]).root)
+    return curl_command(asked, key_variable or KEY_VARIABLE)
 
 
 def in_time_order(views: Sequence[CellView]) -> list[CellView]:

@@ -12,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from prefillgate.core.journal import Journal
     from prefillgate.core.verdict import Verdict
+    from prefillgate.report.terminal import Palette
 
 EXIT_CODES = {"promote": 0, "hold": 10, "continue": 10, "rollback": 20}
 EXIT_NOT_MEASURED = 1
@@ -42,17 +43,20 @@ def write_report(verdict: Verdict, journal: Journal, path: Path) -> None:
 
 def summary(verdict: Verdict, store: Path, report: Path | None) -> str:
     """One screen for a person, in colour where standard output is a terminal."""
-    from prefillgate.report.terminal import Palette, SummaryOptions, render_terminal
+    from prefillgate.report.terminal import SummaryOptions, render_terminal
 
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    palette = (
-        Palette(good="\x1b[32m", bad="\x1b[31m", warn="\x1b[33m", dim="\x1b[2m", bold="\x1b[1m", reset="\x1b[0m")
-        if colour
-        else Palette()
-    )
     override = f'prefillgate override {quoted(str(store))} --rollback --reason "..."'
-    options = SummaryOptions(override, "" if report is None else str(report), palette)
+    options = SummaryOptions(override, "" if report is None else str(report), palette())
     return render_terminal(verdict, options)
+
+
+def palette() -> Palette:
+    """Colours for standard output: none where it is no terminal, and none under NO_COLOR."""
+    from prefillgate.report.terminal import Palette
+
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return Palette()
+    return Palette(good="\x1b[32m", bad="\x1b[31m", warn="\x1b[33m", dim="\x1b[2m", bold="\x1b[1m", reset="\x1b[0m")
 
 
 def quoted(text: str) -> str:

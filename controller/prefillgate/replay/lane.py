@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prefillgate.api.replay_set import Case, canonical_json
+from prefillgate.api.replay_set import Case
 from prefillgate.core.cells import Cell, ColdProof, Status
 from prefillgate.core.journal import CellMeasured, EpochSeen, Texts
 from prefillgate.core.schedule import RunCell
@@ -27,7 +27,9 @@ from prefillgate.engines.base import (
     PreparedRequest,
     TransientEngineError,
 )
+from prefillgate.engines.http import encode_body
 from prefillgate.replay.clock import Clock
+from prefillgate.replay.kept_request import keep_request
 from prefillgate.replay.request import Sending, prepare
 from prefillgate.report.clean import one_line
 
@@ -259,7 +261,7 @@ class Lane:
             content=answer.content,
             reasoning=answer.reasoning,
             tool_calls=answer.tool_calls,
-            request=canonical_json({"path": request.path, "body": request.body}).decode(),
+            request=keep_request(request.path, encode_body(request.body)),
             response=answer.raw,
         )
         return Measurement(event, texts, answer.retry_after_seconds)
