@@ -236,7 +236,11 @@ async def test_the_probe_shows_a_live_counter_the_knob_and_agreeing_totals(llama
         second = await full.probe("salt-2", None)
         processed, cached, _ = moved(before, await totals(full))
     assert 900 <= processed + cached <= 1800  # three times a prompt of 300 to 600 tokens
-    assert first == second == Capabilities(counter_alive=True, cold_proof="cache_off", counters_agree=True)
+    assert (
+        first
+        == second
+        == Capabilities(counter_alive=True, cold_proof="cache_off", counters_agree=True, decode_times=True)
+    )
 
 
 async def test_a_probe_beside_other_traffic_says_that_the_totals_disagree(llama: LlamaServer) -> None:

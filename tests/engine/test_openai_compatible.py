@@ -36,7 +36,7 @@ async def test_on_a_real_server_the_probe_sees_the_counter_rise_and_the_nonce_br
         shown = await engine.probe("salt-o1", None)
         identity = await engine.discover()
         assert (await engine.counters(), await engine.epoch(), (await engine.activity()).idle) == (None, None, None)
-    assert shown == Capabilities(counter_alive=True, cold_proof="nonce", counters_agree=None)
+    assert shown == Capabilities(counter_alive=True, cold_proof="nonce", counters_agree=None, decode_times=False)
     assert (identity.engine, identity.model, identity.server_epoch) == (
         "openai-compatible",
         "gemma-3-270m-q4_k_m",

@@ -62,6 +62,7 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("policy", "Lint a policy file."),
     _entry("plan", "Print an acceptance table, its exact error and its power."),
     _entry("override", "Record a person's decision, or the cause, with a reason."),
+    _entry("doctor", "Say what is installed here and what a server can and cannot prove."),
     _entry("simulate", "Serve a simulated llama-server with planted faults."),
     _entry("demo", "Gate two profiles of a small model on real servers, on this machine."),
 )

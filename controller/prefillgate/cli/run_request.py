@@ -35,11 +35,11 @@ def requested(options: dict[str, Any]) -> RunRequest:
         known = from_file.get(arm, ArmRequest(""))
         if given is None and not known.url:
             raise BadInput(f"--{arm} is missing (allowed: the base URL of a server, or a run file that names it)")
-        arm_request = known if given is None else ArmRequest(_checked_url(f"--{arm}", given))
+        arm_request = known if given is None else ArmRequest(checked_url(f"--{arm}", given))
         urls[arm] = replace(
             arm_request,
             model=model_of(options, arm) or arm_request.model,
-            engine=_checked_engine(engine_of(options, arm) or arm_request.engine),
+            engine=checked_engine(engine_of(options, arm) or arm_request.engine),
             access=access_of(options, arm, arm_request.access),
         )
     _two_arms(urls["baseline"], urls["candidate"])
@@ -98,7 +98,7 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _checked_url(option: str, url: str) -> str:
+def checked_url(option: str, url: str) -> str:
     try:
         check_url(url)
     except ValueError as error:
@@ -115,7 +115,7 @@ def _two_arms(baseline: ArmRequest, candidate: ArmRequest) -> None:
         )
 
 
-def _checked_engine(name: str) -> str:
+def checked_engine(name: str) -> str:
     if name not in engine_names():
         raise BadInput(f"--engine: {name!r} is not known (allowed: {', '.join(engine_names())})")
     return name

@@ -95,6 +95,7 @@ class Capabilities:
     cold_proof: str | None
     counters_agree: bool | None  # None: no /metrics
     findings: tuple[str, ...] = ()  # one sentence each: what could not be shown, and the flag that would give it
+    decode_times: bool | None = None  # whether a reply tells how long its decode took; None: nothing was decoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -354,6 +354,12 @@ def told_fresh(answer: Answer) -> bool:
     """Whether the reply's own counter claims a fresh prefill."""
     cached, prompt = answer.cached_tokens, answer.prompt_tokens
     return cached is not None and prompt is not None and prompt > 0 and cached <= FRESH_SHARE * prompt
+
+
+def told_decode_times(steps: Sequence[Answer]) -> bool | None:
+    """Whether every reply that held more than one token told its decode time; None where none did."""
+    long = [answer for answer in steps if (answer.output_tokens or 0) > 1]
+    return all(answer.decode_ms is not None for answer in long) if long else None
 
 
 def probe_error(step: str, answer: Answer) -> EngineError:

@@ -11,11 +11,13 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from prefillgate.core.cells import ColdProof
+from prefillgate.engines import capability
 from prefillgate.engines.assemble import Assembly
 from prefillgate.engines.base import (
     Activity,
@@ -44,6 +46,7 @@ from prefillgate.engines.common import (
     retried,
     send_once,
     synthetic_prompt,
+    told_decode_times,
     told_fresh,
     usage_cached_tokens,
 )
@@ -58,6 +61,20 @@ _METRICS = {
     "output_tokens": "llamacpp:tokens_predicted_total",
     "draft_tokens": "llamacpp:spec_decode_num_draft_tokens_total",
     "draft_accepted_tokens": "llamacpp:spec_decode_num_accepted_tokens_total",
+}
+# What gives a capability that is missing, for `prefillgate doctor`.
+FLAGS: Mapping[str, str] = {
+    capability.FRESH: "a build that honours cache_prompt, or a nonce with --engine openai-compatible",
+    capability.COUNTER: "--cache-prompt (the default), and a build that tells timings.cache_n",
+    capability.WITNESS: "--metrics",
+    capability.IDLE: "--slots or --metrics",
+    capability.EPOCH: "a build whose /props tells media_marker",
+    capability.TIMES: "a build whose replies carry timings",
+    capability.BUILD: "a build made from a checkout, so that /props tells build_info",
+    capability.WEIGHTS: "a build whose /props tells model_path",
+    capability.CONTEXT: "--slots",
+    capability.SPECULATION: "--slots",
+    capability.KEY: "--api-key-file, if it shall ask for one",
 }
 _NOT_THERE = frozenset({404, 405, 501})
 START_HEADER = "Process-Start-Time-Unix"  # monotonic microseconds of a process's start: good for equality only
@@ -336,7 +353,7 @@ def judge_probe(steps: list[Answer], agree: bool | None) -> Capabilities:
     elif not agree:
         findings.append("/metrics moved by other amounts than the replies told: other traffic, or a lying counter")
     proof = ColdProof.CACHE_OFF.value if honoured else None
-    return Capabilities(alive, proof, agree, tuple(dict.fromkeys(findings)))
+    return Capabilities(alive, proof, agree, tuple(dict.fromkeys(findings)), told_decode_times(steps))
 
 
 def _agreement(before: Counters | None, after: Counters | None, steps: list[Answer]) -> bool | None:

@@ -7,7 +7,10 @@ unknown and the findings say which flag would give the counter.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prefillgate.core.cells import ColdProof
+from prefillgate.engines import capability
 from prefillgate.engines.assemble import Assembly
 from prefillgate.engines.base import (
     Activity,
@@ -36,12 +39,19 @@ from prefillgate.engines.common import (
     retried,
     send_once,
     synthetic_prompt,
+    told_decode_times,
     told_fresh,
     usage_cached_tokens,
 )
 from prefillgate.engines.http import EngineOptions, HttpLane
 
 NAME = "openai-compatible"
+_COUNTER_FLAGS = "--enable-prompt-tokens-details (vLLM), --enable-cache-report (SGLang)"
+# What gives a capability that is missing, for `prefillgate doctor`. Of a family not known only this much can be said.
+FLAGS: Mapping[str, str] = {
+    capability.FRESH: _COUNTER_FLAGS,
+    capability.COUNTER: f"{_COUNTER_FLAGS}, and prefix caching on",
+}
 _NO_COUNTER = (
     "the reply tells no usage.prompt_tokens_details.cached_tokens: independence unknown; vLLM tells it with "
     "--enable-prompt-tokens-details, SGLang with --enable-cache-report"
@@ -179,7 +189,7 @@ def judge_probe(steps: list[Answer]) -> Capabilities:
             "tokens came from the cache"
         )
     proof = ColdProof.NONCE.value if fell else None
-    return Capabilities(alive, proof, None, tuple(dict.fromkeys(findings)))
+    return Capabilities(alive, proof, None, tuple(dict.fromkeys(findings)), told_decode_times(steps))
 
 
 def _model_ids(url: str, listing: object) -> tuple[str, ...]:

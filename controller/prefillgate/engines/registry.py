@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from prefillgate.engines import llama_cpp, openai_compatible
@@ -21,18 +21,26 @@ class Family:
     name: str
     recognise: Callable[[HttpLane], Awaitable[bool]]
     create: Callable[[str, EngineOptions], Engine]
+    flags: Mapping[str, str] = field(default_factory=dict)  # by capability: what gives one that is missing
 
 
 # In the order of asking; the last one takes any server with the OpenAI routes.
 FAMILIES: tuple[Family, ...] = (
-    Family(llama_cpp.NAME, llama_cpp.recognise, llama_cpp.LlamaCpp),
-    Family(openai_compatible.NAME, openai_compatible.recognise, openai_compatible.OpenAICompatible),
+    Family(llama_cpp.NAME, llama_cpp.recognise, llama_cpp.LlamaCpp, llama_cpp.FLAGS),
+    Family(
+        openai_compatible.NAME, openai_compatible.recognise, openai_compatible.OpenAICompatible, openai_compatible.FLAGS
+    ),
 )
 
 
 def engine_names() -> tuple[str, ...]:
     """What may be asked for by name."""
     return (AUTO, *(family.name for family in FAMILIES))
+
+
+def flags_of(name: str) -> Mapping[str, str]:
+    """What gives a capability that a server of this family lacks, by the names of `engines/capability.py`."""
+    return next((family.flags for family in FAMILIES if family.name == name), {})
 
 
 def create(name: str, url: str, options: EngineOptions | None = None) -> Engine:
