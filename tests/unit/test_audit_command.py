@@ -41,7 +41,8 @@ def test_the_object_has_the_documented_fields(tmp_path: Path) -> None:
     readme = " ".join((Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8").split())
     assert f"`audit --json` prints those that a log can tell: {', '.join(f'`{name}`' for name in seen)}." in readme
     assert list(seen["arms"]) == ["baseline", "candidate"]
-    assert [list(arm) for arm in seen["arms"].values()] == [ARM_FIELDS, ARM_FIELDS]
+    both = told(tmp_path / "both", [*CLEAN, cell(arm="baseline")])
+    assert [list(arm) for arm in both["arms"].values()] == [ARM_FIELDS, ARM_FIELDS]
     assert list(seen["comparison"]) == ["fisher_by_request", "fisher_by_prefill", "boschloo_by_prefill"]
 
 
@@ -51,9 +52,9 @@ def test_numbers_are_not_rounded(tmp_path: Path) -> None:
     assert len(str(seen["arms"]["candidate"]["prefill_interval"][1])) > 12
 
 
-def test_an_arm_that_is_not_in_the_log_has_zeros_and_null_intervals(tmp_path: Path) -> None:
+def test_an_arm_that_is_not_in_the_log_is_null_and_never_zero(tmp_path: Path) -> None:
     seen = told(tmp_path / "log", CLEAN)
-    assert seen["arms"]["baseline"] == dict.fromkeys(ARM_FIELDS[:-2], 0) | dict.fromkeys(ARM_FIELDS[-2:])
+    assert (seen["arms"]["baseline"], seen["invalid"]) == (None, {"baseline": None, "candidate": 0})
     assert seen["comparison"] == dict.fromkeys(seen["comparison"])
 
 

@@ -52,6 +52,7 @@ WHOLE = Cell(
     counter_processed_tokens=897,
     counter_alive=True,
     shares_blocks=True,
+    shared_server=True,
     output_sha256="cd" * 32,
     flag_outcomes=(("bad", True), ("slow", None)),
 )
@@ -112,6 +113,7 @@ def test_every_field_is_read() -> None:
         "counter_processed_tokens": 897,
         "counter_alive": True,
         "shares_blocks": True,
+        "shared_server": True,
         "output_sha256": "cd" * 32,
         "flag_outcomes": {"bad": True, "slow": None},
         "scored": True,
@@ -332,6 +334,7 @@ def test_what_is_unknown_is_written_as_null() -> None:
         "status": "ok",
         "counter_alive": False,
         "shares_blocks": False,
+        "shared_server": False,
         "scored": False,
         "cell_id": 0,
         "purpose": "screen",

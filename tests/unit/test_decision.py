@@ -42,6 +42,11 @@ ORDER = (
         Ruling(ROLLBACK, Reason.REGRESSION_CONFIRMED),
     ),
     Firing(decision.deadline, {"deadline_passed": True}, Ruling(HOLD, Reason.DEADLINE)),
+    Firing(
+        decision.alarm_without_baseline,
+        {"alarm": True, "replicate_possible": False},
+        Ruling(HOLD, Reason.ALARM_WITHOUT_BASELINE),
+    ),
     Firing(decision.replicate_due_or_running, {"replicate_running": True}, Ruling(CONTINUE, Reason.REPLICATE_RUNNING)),
     Firing(
         decision.not_confirmed,
@@ -70,7 +75,7 @@ def both(first: Firing, second: Firing) -> Snapshot:
     return Snapshot(**facts)
 
 
-def test_the_chain_holds_the_fourteen_rules_of_the_design_in_their_order() -> None:
+def test_the_chain_holds_its_fifteen_rules_in_their_order() -> None:
     assert tuple(firing.rule for firing in ORDER) == RULES
     for number, rule in enumerate(RULES, start=1):
         assert (rule.__doc__ or "").startswith(f"{number}. ")
@@ -120,12 +125,13 @@ def test_a_distrust_holds_under_its_own_reason(reason: Reason) -> None:
     assert ruling == Ruling(HOLD, reason)
 
 
-def test_could_not_measure_is_eight_reasons() -> None:
+def test_could_not_measure_is_nine_reasons() -> None:
     assert {str(reason) for reason in ERRORS} == {
         "InvalidCells",
         "BaselineRefuses",
         "BaselineUnavailable",
         "CaseUnusable",
+        "OtherTraffic",
         "CheckError",
         "ChecksFailOnBaseline",
         "InstrumentBroken",

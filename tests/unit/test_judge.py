@@ -29,6 +29,7 @@ from prefillgate.core.journal import (
 from prefillgate.core.judge import facts_of, judge, notes_of, write_verdict
 from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import RunCell
+from prefillgate.core.shape import Shape
 from prefillgate.core.snapshot import clean_prefills_needed
 from prefillgate.core.verdict import CellClass, Outcome, PathPoint
 from tests.support.journals import (
@@ -300,6 +301,24 @@ def running() -> Gate:
     return gate
 
 
+def alone_alarmed() -> Gate:
+    gate = started(shape=Shape(candidate_alone=True))
+    screen(gate, True, True)
+    return gate
+
+
+def in_use() -> Gate:
+    gate = started(cases=20)
+    for number in range(10):
+        voided = number % 3 < 2
+        case = f"c{number}"
+        if voided:
+            measure(gate, cell(case=case, status=Status.INVALID), reason="OtherTraffic")
+        else:
+            score(gate, cell(case=case))
+    return gate
+
+
 FEW_PAIRS = replace(STANDARD, throughput=replace(STANDARD.throughput, max_pairs=13))
 AA = replace(STANDARD, aa_check=True)
 JOURNALS: dict[Reason, Callable[[], Gate]] = {
@@ -316,12 +335,14 @@ JOURNALS: dict[Reason, Callable[[], Gate]] = {
     Reason.BASELINE_REFUSES: refused_by(BASELINE),
     Reason.BASELINE_UNAVAILABLE: with_cells(BASELINE, Status.INVALID, 3, reason="ConnectionRefused"),
     Reason.CASE_UNUSABLE: both_arms(lambda gate, arm: measure(gate, cell(arm, status=Status.FAILED), http_status=500)),
+    Reason.OTHER_TRAFFIC: in_use,
     Reason.CHECK_ERROR: checked(None, None, None),
     Reason.CHECKS_FAIL_ON_BASELINE: stepped(STANDARD, 1.0, bad=lambda step: True),
     Reason.INSTRUMENT_BROKEN: stepped(AA, 1.0, bad=lambda step: step.purpose is Purpose.AA),
     Reason.MEASUREMENT_LOST: lost("PowerCut"),
     Reason.REGRESSION_CONFIRMED: lambda: replicated(True, False, 5),
     Reason.DEADLINE: deadline,
+    Reason.ALARM_WITHOUT_BASELINE: alone_alarmed,
     Reason.REPLICATE_DUE: alarmed,
     Reason.REPLICATE_RUNNING: running,
     Reason.REGRESSION_NOT_CONFIRMED: lambda: replicated(True, True, 2),

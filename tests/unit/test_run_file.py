@@ -108,7 +108,9 @@ def test_a_wrong_policy_is_named_by_its_place_in_the_run_file(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"baseline": ...}, "spec.baseline: missing (allowed: url, model, engine, apiKeyVariable)"),
+        ({"candidate": ...}, "spec.candidate: missing (allowed: url, model, engine, apiKeyVariable)"),
+        ({"isolation": "shared"}, 'spec.isolation: "shared" (allowed: Exclusive, Shared)'),
+        ({"baselineMaxAgeDays": 0}, "spec.baselineMaxAgeDays: 0 (allowed: a whole number of 1 to 3650)"),
         ({"replaySet": ...}, "spec.replaySet: missing (allowed: text of 1 to 4096 characters)"),
         ({"replaySet": ""}, 'spec.replaySet: "" (allowed: text of 1 to 4096 characters)'),
         ({"seed": -1}, "spec.seed: -1 (allowed: a whole number of 0 to 9007199254740991)"),

@@ -301,8 +301,8 @@ def test_an_override_names_who_and_why() -> None:
 def test_a_broken_instrument_could_not_measure_and_a_distrust_is_no_error() -> None:
     gate = started()
     for _ in range(3):
-        measure(gate, cell(status=Status.INVALID), reason="NotIdle")
-    assert said(gate).sentences[0] == "Could not measure: 3 invalid cells in a row for c0 on the candidate: NotIdle."
+        measure(gate, cell(status=Status.INVALID), reason="NotSent")
+    assert said(gate).sentences[0] == "Could not measure: 3 invalid cells in a row for c0 on the candidate: NotSent."
     assert said(gate).measured is False
     assert said(gate).what_would_change == ("A measurement that can be trusted: see the first sentence.", PERSON)
     other = started()

@@ -131,6 +131,7 @@ EXTRA_FIELDS: Mapping[str, Rule] = {
     "counter_processed_tokens": _COUNT,
     "counter_alive": _BOOLEAN,
     "shares_blocks": _BOOLEAN,
+    "shared_server": _BOOLEAN,
     "output_sha256": _TEXT,
     "flag_outcomes": Rule(_flags, "an object of true, false or null by flag name, or null"),
     "scored": _BOOLEAN,  # false: invalid, or measured and not checked yet

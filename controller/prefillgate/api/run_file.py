@@ -28,6 +28,7 @@ from prefillgate.api.policy_model import Metadata, PolicySpec
 from prefillgate.api.strict_yaml import FieldPath, YamlDocument, YamlProblem, field_name, read_yaml_file
 from prefillgate.core.acceptance import NAMED_POLICIES
 from prefillgate.core.journal import Difference
+from prefillgate.core.shape import Isolation
 
 AREAS = {
     "LayerPlacement": "layer placement",
@@ -59,7 +60,7 @@ class DifferenceModel(WireModel):
 
 
 class RunSpec(WireModel):
-    baseline: ArmModel
+    baseline: ArmModel | None = None
     candidate: ArmModel
     replay_set: str = Field(min_length=1, max_length=4096)
     policy: str = Field(default=DEFAULT_POLICY, min_length=1, max_length=4096)
@@ -67,11 +68,14 @@ class RunSpec(WireModel):
     seed: int | None = Field(default=None, ge=0, le=2**53 - 1)
     declared_differences: list[DifferenceModel] = Field(default_factory=list, max_length=100)
     cell_timeout_seconds: int | None = Field(default=None, ge=1, le=86_400)
+    isolation: Literal["Exclusive", "Shared"] | None = None
+    baseline_store: str | None = Field(default=None, min_length=1, max_length=4096)
+    baseline_max_age_days: int | None = Field(default=None, ge=1, le=3650)
 
     @model_validator(mode="after")
     def _two_arms(self) -> RunSpec:
         first, second = self.baseline, self.candidate
-        if (first.url.rstrip("/"), first.model) == (second.url.rstrip("/"), second.model):
+        if first is not None and (first.url.rstrip("/"), first.model) == (second.url.rstrip("/"), second.model):
             raise ValueError(f"baseline and candidate are the same server and model ({shown(first.url)})")
         return self
 
@@ -97,7 +101,7 @@ class Arm:
 class RunDocument:
     """What a run file asks for. `replay_set` is a path, or the name of a packaged set."""
 
-    baseline: Arm
+    baseline: Arm | None
     candidate: Arm
     replay_set: str
     policy: PolicyDocument
@@ -106,6 +110,9 @@ class RunDocument:
     seed: int | None = None
     declared_differences: tuple[Difference, ...] = ()
     cell_timeout_seconds: float | None = None
+    isolation: Isolation | None = None
+    baseline_store: Path | None = None
+    baseline_max_age_days: float | None = None
     source: Path | None = None
 
 
@@ -138,7 +145,7 @@ def load_run_file(path: str | Path) -> RunDocument:
         raise RunFileError(*_placed(yaml, wrong))
     spec = model.spec
     return RunDocument(
-        baseline=_arm(spec.baseline),
+        baseline=None if spec.baseline is None else _arm(spec.baseline),
         candidate=_arm(spec.candidate),
         replay_set=_resolved(spec.replay_set, source),
         policy=_inline_policy(inline, yaml, source) if inline is not None else _policy(spec.policy, yaml, source),
@@ -149,6 +156,9 @@ def load_run_file(path: str | Path) -> RunDocument:
             Difference(AREAS[d.area], d.name, d.baseline, d.candidate) for d in spec.declared_differences
         ),
         cell_timeout_seconds=None if spec.cell_timeout_seconds is None else float(spec.cell_timeout_seconds),
+        isolation=None if spec.isolation is None else Isolation(spec.isolation.lower()),
+        baseline_store=None if spec.baseline_store is None else source.parent / spec.baseline_store,
+        baseline_max_age_days=spec.baseline_max_age_days,
         source=source,
     )
 

@@ -60,6 +60,7 @@ MENDABLE = frozenset(
     {
         Reason.DEADLINE,
         Reason.INVALID_CELLS,
+        Reason.OTHER_TRAFFIC,
         Reason.BASELINE_UNAVAILABLE,
         Reason.CANDIDATE_UNAVAILABLE,
         Reason.MEASUREMENT_LOST,

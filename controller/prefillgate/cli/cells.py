@@ -50,7 +50,8 @@ def command(
     With --json each line is one object: arm, case_id, replicate, server_epoch, started_at, prompt_sha256,
     prompt_tokens, cached_tokens, processed_tokens, output_tokens, prefill_ms, decode_ms, finish_reason, cold_proof,
     request_id, choice_index, status, bad; then what only a measured run knows: ended_at, counter_processed_tokens,
-    counter_alive, shares_blocks, output_sha256, flag_outcomes, scored, http_status, cell_id, purpose, pair, reason;
+    counter_alive, shares_blocks, shared_server, output_sha256, flag_outcomes, scored, http_status, cell_id, purpose,
+    pair, reason;
     then class, unit and witness, which `audit` computes anew. null is unknown. A cell that no check has read yet has
     bad null and scored false.
 
@@ -102,7 +103,8 @@ def _curl(journal: Journal, gate: Gate, cell_id: int, key_variable: str | None) 
     if request is None:
         why = ": ".join(part for part in (event.reason, event.detail) if part)
         raise BadInput(f"--curl {cell_id}: nothing was sent for that cell{f' ({why})' if why else ''}")
-    named = gate.plan.baseline_url if event.cell.arm == BASELINE else gate.plan.candidate_url
+    baseline = gate.plan.baseline_url if event.cell.arm == BASELINE else None
+    named = gate.plan.candidate_url if baseline is None else baseline
     asked = Asked(event, request, base_url(named.partition(" ")[0]).root)
     return curl_command(asked, key_variable or KEY_VARIABLE)
 
@@ -125,8 +127,8 @@ def _print_table(views: Sequence[CellView], verdict: Verdict) -> None:
         ]
         click.echo("  ".join(told).rstrip())
     click.echo()
-    click.echo(_restated("baseline", verdict.baseline))
-    click.echo(_restated("candidate", verdict.candidate))
+    for arm, _, counts in verdict.arms:
+        click.echo(_restated(arm, counts))
 
 
 def _row(view: CellView) -> tuple[str, ...]:

@@ -63,24 +63,37 @@ def plan_document(planned: Planned) -> dict[str, Any]:
     }
 
 
+def _replicate(cost: dict[str, Any]) -> str:
+    if not cost["replicate_most"]:
+        return "none: its mates would be baseline prefills; an alarm ends in hold"
+    return f"{cost['replicate_least']} to {cost['replicate_most']} more, inside the cap"
+
+
+def _false_rollback(bound: float) -> str:
+    return f"at most {bound:.4f}; only a fresh replicate allows one" if bound else "0: no replicate, no rollback"
+
+
 def _page(planned: Planned, document: dict[str, Any]) -> str:
     policy, cost = planned.policy, document["prefills"]
     entries = ", ".join(f"{row['prefills']} with {row['bad']} bad" for row in document["acceptance"])
-    spent = [f"{cost['candidate']} candidate", f"{cost['baseline_pass']} baseline pass"]
-    spent += [f"{cost['pair_halves']} baseline halves of pairs", f"{cost['warm_up']} warm-up"]
+    spent = [f"{cost['candidate']} candidate"]
+    if planned.baseline_url is not None:
+        spent += [f"{cost['baseline_pass']} baseline pass", f"{cost['pair_halves']} baseline halves of pairs"]
+        spent += [f"{cost['warm_up']} warm-up"]
     spent += [f"{cost['second_pass']} second pass"] if cost["second_pass"] else []
     rows = [
         ("plan", f"{one_line(planned.replay_set_name)}, {len(planned.cases)} prompts, policy {policy.name}"),
-        ("baseline", one_line(planned.baseline_url)),
+        ("baseline", "none: the candidate alone" if planned.baseline_url is None else one_line(planned.baseline_url)),
         ("candidate", one_line(planned.candidate_url)),
         ("promotes at", f"{entries} fresh prefills"),
         ("excludes", f"a bad rate of {100 * policy.margin:g} % or more"),
         ("false promotion", f"{document['false_promotion']:.6f} at that rate, exact"),
-        ("false rollback", f"at most {document['false_rollback']:.4f}; only a fresh replicate allows one"),
+        ("false rollback", _false_rollback(document["false_rollback"])),
         *(("P(promote)", f"{row['promote']:.3f} at {100 * row['rate']:g} % bad") for row in document["power"]),
         ("prefills", f"{cost['total']} when nothing is bad: {', '.join(spent)}"),
-        ("at the cap", f"{cost['budget']}, both arms"),
-        ("a replicate", f"{cost['replicate_least']} to {cost['replicate_most']} more, inside the cap"),
+        ("at the cap", f"{cost['budget']}{'' if planned.baseline_url is None else ', both arms'}"),
+        ("a replicate", _replicate(cost)),
+        ("isolation", planned.shape.isolation.value),
         ("the gate sets", ", ".join(document["gate_changes"])),
         *(("warning", one_line(warning)) for warning in document["warnings"]),
     ]

@@ -66,7 +66,11 @@ class Progress:
 
     def _transitions(self, gate: Gate) -> None:
         if gate.alarm and not self._alarm:
-            say("ALARM: promotion is blocked, rollback refused until a replicate with fresh prefills confirms it")
+            alone = gate.plan.shape.candidate_alone
+            until = (
+                "since a replicate needs a baseline" if alone else "until a replicate with fresh prefills confirms it"
+            )
+            say(f"ALARM: promotion is blocked, rollback refused {until}")
         self._alarm = gate.alarm
         for replicate in gate.replicates:
             ending = replicate.ending()

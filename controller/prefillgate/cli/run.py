@@ -18,6 +18,7 @@ from prefillgate.cli.errors import BadInput
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
 from prefillgate.cli.server_options import server_options
+from prefillgate.cli.shape_options import shape_options
 from prefillgate.cli.stores import keep_from_overwriting
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ Examples:
 
 @click.command(name="run", epilog=EXAMPLES)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
-@click.option("--baseline", metavar="URL", help="Base URL of the server with the profile in production.")
+@click.option(
+    "--baseline",
+    metavar="URL",
+    help="Base URL of the server with the profile in production. Without it the candidate is judged alone.",
+)
 @click.option("--candidate", metavar="URL", help="Base URL of the server with the new profile.")
 @click.option(
     "--replay-set", metavar="FILE", help="OpenAI Batch JSONL, or the name of a packaged set (demo, short, four)."
@@ -60,6 +65,7 @@ Examples:
     metavar="NAME[=OLD..NEW]",
     help="Declare a difference between the profiles (build, weights, or any name). Undeclared ones block.",
 )
+@shape_options
 @server_options("baseline", "candidate")
 @click.option(
     "--cell-timeout",
@@ -82,8 +88,9 @@ Examples:
 def command(ctx: click.Context, /, **options: Any) -> int:
     """Replay real prompts against baseline and candidate with independent prefills, and decide.
 
-    Give two servers and a replay set, or one RUN_FILE that holds all of it. Every cell is written to the evidence
-    store before anything looks at it; the same command with that store resumes after any interruption.
+    Give two servers and a replay set, or one RUN_FILE that holds all of it; without a baseline quality alone is
+    judged. Every cell is written to the evidence store before anything looks at it; the same command with that store
+    resumes after any interruption.
 
     Exit codes: 0 promote, 10 hold, 20 rollback allowed, 1 could not measure, 2 bad input, 130 or 143 interrupted.
     """

@@ -14,6 +14,7 @@ from prefillgate.api.run_file import Arm, check_url, load_run_file
 from prefillgate.cli.budget import with_budget
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.server_options import access_of, engine_of, model_of
+from prefillgate.cli.shape_options import MAX_AGE_DAYS, OF_A_STORE, check_shape, shape_of
 from prefillgate.core.differences import AREAS
 from prefillgate.core.journal import Difference
 from prefillgate.engines.access import AccessError, engine_options
@@ -29,22 +30,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
     Raises `BadInput` or an `InputError` naming the option or the field.
     """
     from_file = _from_file(options)
-    urls = {}
-    for arm in ("baseline", "candidate"):
-        given = options[arm]
-        known = from_file.get(arm, ArmRequest(""))
-        if given is None and not known.url:
-            raise BadInput(f"--{arm} is missing (allowed: the base URL of a server, or a run file that names it)")
-        arm_request = known if given is None else ArmRequest(checked_url(f"--{arm}", given))
-        urls[arm] = replace(
-            arm_request,
-            model=model_of(options, arm) or arm_request.model,
-            engine=checked_engine(engine_of(options, arm) or arm_request.engine),
-            access=access_of(options, arm, arm_request.access),
-        )
-    _two_arms(urls["baseline"], urls["candidate"])
-    for arm, asked in urls.items():
-        _check_access(arm, asked)
+    urls = _arms(options, from_file)
     set_name = options["replay_set"] or from_file.get("replay_set")
     if set_name is None:
         raise BadInput("--replay-set is missing (allowed: a JSONL file, or demo, short, four)")
@@ -55,10 +41,12 @@ def requested(options: dict[str, Any]) -> RunRequest:
     if options["aa"]:
         policy = replace(policy, policy=replace(policy.policy, aa_check=True))
     policy = with_budget(policy, options["budget"])
+    shape = shape_of(options, from_file, baseline="baseline" in urls)
+    check_shape(shape, policy.policy)
     timeout = options["cell_timeout"] or from_file.get("cell_timeout") or LaneTimes().cell_timeout_seconds
     seed = options["seed"] if options["seed"] is not None else from_file.get("seed")
     return RunRequest(
-        baseline=urls["baseline"],
+        baseline=urls.get("baseline"),
         candidate=urls["candidate"],
         replay_set=replay_set,
         policy=policy,
@@ -67,7 +55,42 @@ def requested(options: dict[str, Any]) -> RunRequest:
         differences=(*from_file.get("differences", ()), *(_declared(text) for text in options["declare"])),
         times=LaneTimes(cell_timeout_seconds=timeout),
         budget=options["budget"],
+        shape=shape,
+        baseline_store=options["baseline_store"] or from_file.get("baseline_store"),
+        baseline_max_age_days=options["baseline_max_age"] or from_file.get("baseline_max_age") or MAX_AGE_DAYS,
     )
+
+
+def _arms(options: dict[str, Any], from_file: dict[str, Any]) -> dict[str, ArmRequest]:
+    """The arms asked for: the candidate, and the baseline unless it was left out."""
+    urls = {}
+    for arm in ("baseline", "candidate"):
+        given = options[arm]
+        known = from_file.get(arm, ArmRequest(""))
+        if given is None and not known.url and arm == "baseline":
+            _nothing_of_a_baseline(options)
+            continue
+        if given is None and not known.url:
+            raise BadInput(f"--{arm} is missing (allowed: the base URL of a server, or a run file that names it)")
+        arm_request = known if given is None else ArmRequest(checked_url(f"--{arm}", given))
+        urls[arm] = replace(
+            arm_request,
+            model=model_of(options, arm) or arm_request.model,
+            engine=checked_engine(engine_of(options, arm) or arm_request.engine),
+            access=access_of(options, arm, arm_request.access),
+        )
+    if "baseline" in urls:
+        _two_arms(urls["baseline"], urls["candidate"])
+    for arm, asked in urls.items():
+        _check_access(arm, asked)
+    return urls
+
+
+def _nothing_of_a_baseline(options: dict[str, Any]) -> None:
+    """Raise `BadInput` where a baseline was described and not named: it was forgotten, not left out."""
+    for name, value in options.items():
+        if name.startswith("baseline_") and name not in OF_A_STORE and value:
+            raise BadInput(f"--{name.replace('_', '-')} is given and --baseline is not (allowed: both, or neither)")
 
 
 def _check_access(arm: str, asked: ArmRequest) -> None:
@@ -87,7 +110,7 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
         return ArmRequest(wanted.url, wanted.model, wanted.engine, Access(api_key_variable=wanted.api_key_variable))
 
     return {
-        "baseline": arm(document.baseline),
+        **({} if document.baseline is None else {"baseline": arm(document.baseline)}),
         "candidate": arm(document.candidate),
         "replay_set": document.replay_set,
         "policy": document.policy,
@@ -95,6 +118,9 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
         "seed": document.seed,
         "differences": document.declared_differences,
         "cell_timeout": document.cell_timeout_seconds,
+        "isolation": document.isolation,
+        "baseline_store": document.baseline_store,
+        "baseline_max_age": document.baseline_max_age_days,
     }
 
 

@@ -12,7 +12,7 @@ from prefillgate.cli.errors import BadInput, CouldNotMeasure
 from prefillgate.cli.outcome import say
 from prefillgate.cli.reach import reach
 from prefillgate.cli.stores import store_errors
-from prefillgate.core.cells import ARMS
+from prefillgate.core.cells import BASELINE
 from prefillgate.core.gate import Gate, JournalError, fold
 from prefillgate.core.journal import RunResumed
 from prefillgate.core.judge import judge
@@ -62,13 +62,14 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
         return Finished(*opened, judge(opened[1]))
     try:
         async with AsyncExitStack() as stack:
-            lanes = {arm: await reach(arm, request.arm(arm), request.times, clock, stack) for arm in ARMS}
+            lanes = {arm: await reach(arm, request.arm(arm), request.times, clock, stack) for arm in request.shape.arms}
             shared = _shared(lanes, await _identify(lanes))
             opened = opened or _new(request, policy_for(request.policy.policy, shared), clock)
             journal, gate = opened
             deadline = _deadline(gate.plan.policy, clock)
             for lane in lanes.values():
                 lane.deadline_at = deadline
+                lane.shared = request.shape.shared
                 lane.on_wait = partial(say, f"{lane.arm}: the server is busy; waiting until it is idle")
             runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared)
             await _carry_on(runner)
@@ -103,6 +104,8 @@ def _deadline(policy: Policy, clock: Clock) -> float | None:
 
 
 def _shared(lanes: dict[str, Lane], identities: dict[str, Identity]) -> bool:
+    if BASELINE not in lanes:
+        return False
     try:
         return one_server({arm: lane.engine.url for arm, lane in lanes.items()}, identities)
     except SameServer as error:
@@ -151,8 +154,8 @@ def _new(request: RunRequest, policy: Policy, clock: Clock) -> tuple[SqliteJourn
 
 
 async def _probe(runner: Runner) -> None:
-    """The capability probe of both servers. A server that never answered one is no measurement at all."""
-    for arm in ARMS:
+    """The capability probe of every server. A server that never answered one is no measurement at all."""
+    for arm in runner.lanes:
         try:
             await runner.meet(arm)
         except EngineError as error:

@@ -126,7 +126,7 @@ def _figures(story: Story) -> dict[str, object]:
         "candidate, bad prefills": f"{candidate.bad_prefills} of {candidate.prefills}",
         "baseline, bad requests": f"{baseline.bad_requests} of {baseline.requests}",
         "baseline, bad prefills": f"{baseline.bad_prefills} of {baseline.prefills}",
-        "baseline, bad requests over the whole set": f"{alarm.baseline.bad_requests} of {alarm.baseline.requests}",
+        "baseline, bad requests over the whole set": _bad_of(alarm.baseline),
         "prompt tokens": sorted({tokens for row in story.rows for tokens in row.prompt_tokens}, reverse=True),
         "tokens processed by copies": sorted({processed for row in story.rows for _, processed in row.copied}),
         "Fisher by request": _p(comparison.fisher_by_request),
@@ -202,10 +202,14 @@ def _replay(story: Story) -> Iterator[str]:
         tokens = ", ".join(f"{value:,}" for value in row.prompt_tokens)
         copied = "; ".join(f"{cached:,} cached + {processed:,}" for cached, processed in row.copied)
         yield _counted(row.case_id, row.arm, row.counts, (tokens, copied))
-    for arm, counts in ((BASELINE, story.alarm.baseline), (CANDIDATE, story.alarm.candidate)):
+    for arm, _, counts in story.alarm.arms:
         yield _counted("all prompts", arm, counts, ("", ""))
     spent = f"{_span(story.prefill_seconds)} with a prefill, {_span(story.copy_seconds)} as a copy"
     yield f"   Seconds as reported, none slept: {spent}."
+
+
+def _bad_of(counts: ArmCounts | None) -> str | None:
+    return None if counts is None else f"{counts.bad_requests} of {counts.requests}"
 
 
 def _counted(name: str, arm: str, counts: ArmCounts, tokens: tuple[str, str]) -> str:

@@ -38,6 +38,7 @@ def audit_facts(cells: Sequence[Cell], policy: Policy, title: str, waited: Colle
     replicates = replicates_of(classified, policy.replicate)
     after = _last_replicate_start(classified)
     state = cusum(ledger.outcomes(after), policy.alarm)
+    arms = tuple(arm for arm in ARMS if arm == CANDIDATE or any(cell.arm == arm for cell in cells))
     distrust = knob_not_honoured(classified) or independence_unknown(classified, ledger) or too_many_invalid(counted)
     snapshot = _snapshot((distrust, ledger, cases), replicates, state.alarmed, policy)
     return Facts(
@@ -56,8 +57,9 @@ def audit_facts(cells: Sequence[Cell], policy: Policy, title: str, waited: Colle
         alarm_at=alarm_level(policy.alarm),
         ever_alarmed=snapshot.alarm or bool(replicates),
         budget=policy.budget,
-        invalid=tuple((arm, sum(_invalid(cell, arm) for cell in cells)) for arm in ARMS),
+        invalid=tuple((arm, sum(_invalid(cell, arm) for cell in cells)) for arm in arms),
         from_log=True,
+        arms=arms,
     )
 
 

@@ -63,6 +63,7 @@ class Cell:
     counter_processed_tokens: int | None = None  # delta of the server's own prompt-token counter
     counter_alive: bool = False  # the probe of this epoch saw the cached-token counter rise
     shares_blocks: bool = False  # this engine serves in-flight requests from each other's blocks
+    shared_server: bool = False  # it served others meanwhile: no time tells whether a prefill was fresh
     output_sha256: str | None = None
     flag_outcomes: tuple[tuple[str, bool | None], ...] = ()
 

@@ -30,12 +30,14 @@ class Reason(StrEnum):
     BASELINE_REFUSES = "BaselineRefuses"
     BASELINE_UNAVAILABLE = "BaselineUnavailable"
     CASE_UNUSABLE = "CaseUnusable"
+    OTHER_TRAFFIC = "OtherTraffic"
     CHECK_ERROR = "CheckError"
     CHECKS_FAIL_ON_BASELINE = "ChecksFailOnBaseline"
     INSTRUMENT_BROKEN = "InstrumentBroken"
     MEASUREMENT_LOST = "MeasurementLost"
     REGRESSION_CONFIRMED = "RegressionConfirmed"
     DEADLINE = "Deadline"
+    ALARM_WITHOUT_BASELINE = "AlarmWithoutBaseline"
     REPLICATE_DUE = "ReplicateDue"
     REPLICATE_RUNNING = "ReplicateRunning"
     REGRESSION_NOT_CONFIRMED = "RegressionNotConfirmed"
@@ -53,6 +55,7 @@ ERRORS = frozenset(
         Reason.BASELINE_REFUSES,
         Reason.BASELINE_UNAVAILABLE,
         Reason.CASE_UNUSABLE,
+        Reason.OTHER_TRAFFIC,
         Reason.CHECK_ERROR,
         Reason.CHECKS_FAIL_ON_BASELINE,
         Reason.INSTRUMENT_BROKEN,
@@ -82,6 +85,7 @@ class Snapshot:
     regression_confirmed: bool = False
     deadline_passed: bool = False
     alarm: bool = False  # a suspected regression that no replicate has answered yet
+    replicate_possible: bool = True  # False without a baseline: a replicate has no mates
     replicate_running: bool = False
     replicate_affordable: bool = True
     replicates_not_confirmed: int = 0
@@ -156,8 +160,14 @@ def deadline(s: Snapshot) -> Ruling | None:
     return Ruling(Outcome.HOLD, Reason.DEADLINE) if s.deadline_passed else None
 
 
+def alarm_without_baseline(s: Snapshot) -> Ruling | None:
+    """9. An alarm that no replicate can answer, since its mates would be baseline prefills: a person decides."""
+    unanswered = s.alarm and not s.replicate_possible
+    return Ruling(Outcome.HOLD, Reason.ALARM_WITHOUT_BASELINE) if unanswered else None
+
+
 def replicate_due_or_running(s: Snapshot) -> Ruling | None:
-    """9. An alarm blocks promotion until a fresh replicate has answered it, where one may still be run."""
+    """10. An alarm blocks promotion until a fresh replicate has answered it, where one may still be run."""
     if s.replicate_running and s.budget_left <= 0:
         return Ruling(Outcome.HOLD, Reason.BUDGET_SPENT)
     if s.replicate_running:
@@ -176,7 +186,7 @@ def _replicate_allowed(s: Snapshot) -> bool:
 
 
 def not_confirmed(s: Snapshot) -> Ruling | None:
-    """10. More than K bad and no new replicate allowed, or the attempts used up: a person decides."""
+    """11. More than K bad and no new replicate allowed, or the attempts used up: a person decides."""
     answered = s.replicates_not_confirmed > 0
     used_up = s.replicates_not_confirmed >= s.max_replicates
     if (used_up and (answered or s.alarm)) or (answered and s.more_bad_than_allowed):
@@ -185,14 +195,14 @@ def not_confirmed(s: Snapshot) -> Ruling | None:
 
 
 def throughput_worse(s: Snapshot) -> Ruling | None:
-    """11. Slower holds, and never rolls back."""
+    """12. Slower holds, and never rolls back."""
     if s.throughput_required and (s.throughput is ThroughputState.WORSE or s.slow_more_than_allowed):
         return Ruling(Outcome.HOLD, Reason.SLOWER)
     return None
 
 
 def acceptance_reached(s: Snapshot) -> Ruling | None:
-    """12. The acceptance table (false promotion at most alpha) and throughput not worse."""
+    """13. The acceptance table (false promotion at most alpha) and throughput not worse."""
     if not s.acceptance_reached or s.more_bad_than_allowed:
         return None
     if not s.throughput_required or s.throughput is ThroughputState.NOT_WORSE:
@@ -203,12 +213,12 @@ def acceptance_reached(s: Snapshot) -> Ruling | None:
 
 
 def budget_spent(s: Snapshot) -> Ruling | None:
-    """13. Nothing is left to spend."""
+    """14. Nothing is left to spend."""
     return Ruling(Outcome.HOLD, Reason.BUDGET_SPENT) if s.budget_left <= 0 else None
 
 
 def more_evidence_needed(s: Snapshot) -> Ruling | None:
-    """14. Otherwise collect on."""
+    """15. Otherwise collect on."""
     return Ruling(Outcome.CONTINUE, Reason.MORE_EVIDENCE_NEEDED)
 
 
@@ -221,6 +231,7 @@ RULES: tuple[Rule, ...] = (
     measurement_not_trustworthy,
     regression_confirmed,
     deadline,
+    alarm_without_baseline,
     replicate_due_or_running,
     not_confirmed,
     throughput_worse,

@@ -11,6 +11,13 @@ from collections.abc import Callable
 
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, ColdProof, Status
 from prefillgate.core.decision import Distrust, Reason
+from prefillgate.core.distrust_shape import (
+    SUGGEST_SHARED,
+    refused_without_baseline,
+    server_in_use,
+    unproven_by_responses,
+    voided_by_traffic,
+)
 from prefillgate.core.exact import fisher_one_sided, rate_lower_bound
 from prefillgate.core.gate import BUSY, REFUSALS, REFUSED_BODY, Gate, cells_of
 from prefillgate.core.journal import Purpose
@@ -166,6 +173,8 @@ def too_many_invalid(gate: Gate) -> Distrust | None:
         if arm == BASELINE and last.reason in REFUSALS:
             reason = Reason.BASELINE_UNAVAILABLE
         told = f": {last.detail}" if last.detail else ""
+        if voided_by_traffic(last.cell.status, last.reason):
+            told += f"; {SUGGEST_SHARED}"
         return Distrust(reason, f"{count} invalid cells in a row for {case} on the {arm}: {last.reason}{told}")
     return None
 
@@ -253,10 +262,13 @@ DISTRUSTS: tuple[Callable[[Gate], Distrust | None], ...] = (
     undeclared_difference,
     changed_during_run,
     independence_unknown,
+    unproven_by_responses,
     knob_not_honoured,
     contaminated,
     case_unusable,
     body_refused,
+    refused_without_baseline,
+    server_in_use,
     too_many_invalid,
     errors_lopsided,
     check_error,

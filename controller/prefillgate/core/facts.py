@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prefillgate.core.acceptance import AcceptanceTable
 from prefillgate.core.budget import BudgetNeeded
-from prefillgate.core.cells import BASELINE, CANDIDATE
+from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE
 from prefillgate.core.decision import Ruling, Snapshot
 from prefillgate.core.exact import boschloo_one_sided, fisher_one_sided
 from prefillgate.core.freshness import Classified
@@ -45,6 +45,7 @@ class Facts:
     invalid: tuple[tuple[str, int], ...] = ()
     from_log: bool = False
     budget_needed: BudgetNeeded | None = None
+    arms: tuple[str, ...] = ARMS  # those that are there
 
     @property
     def table(self) -> AcceptanceTable:

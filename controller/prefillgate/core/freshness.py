@@ -245,6 +245,8 @@ class Classifier:
     def _without_counter(self, cell: Cell) -> Classified:
         if cell.cold_proof is None:
             return _of(cell, CellClass.UNKNOWN, "no cached-token counter and no cold proof")
+        if cell.shared_server:
+            return _of(cell, CellClass.UNKNOWN, "a server in use, and the response tells no cached tokens")
         if self._timing_contradicts(cell):
             return _of(cell, CellClass.CONTRADICTED, "prefill too fast for a fresh one")
         return self._fresh(cell, _unseen_share(cell), f"no counter; cold proof {cell.cold_proof}")
@@ -337,8 +339,11 @@ def _request(cell: Cell, request_id: str) -> _Request:
 
 
 def _prefill_rate(cell: Cell) -> float | None:
-    """Prefill milliseconds per processed token; prompt minus cached tokens where processed is not told."""
-    if cell.prefill_ms is None or cell.prefill_ms <= 0:
+    """Prefill milliseconds per processed token; prompt minus cached tokens where processed is not told.
+
+    None on a server that others use: their work slows a prefill down, and one undisturbed would look like a copy.
+    """
+    if cell.shared_server or cell.prefill_ms is None or cell.prefill_ms <= 0:
         return None
     processed = cell.processed_tokens
     if processed is None and cell.prompt_tokens is not None:

@@ -60,7 +60,7 @@ class Planned:
     cases: tuple[CaseRef, ...]
     replay_set_name: str
     replay_set_sha256: str
-    baseline_url: str
+    baseline_url: str | None  # None: no baseline
     candidate_url: str
     differences: tuple[Difference, ...] = ()
     first_replicate: int = 1  # replicates are numbered for the life of a pair of profile digests

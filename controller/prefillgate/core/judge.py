@@ -17,7 +17,7 @@ from prefillgate.core.sent import sent_note
 from prefillgate.core.sentences import distinct_outputs, sentences, what_would_change
 from prefillgate.core.snapshot import clean_prefills_needed, take_snapshot
 from prefillgate.core.units import count_arm
-from prefillgate.core.verdict import CellView, Decision, Outcome, Verdict
+from prefillgate.core.verdict import ArmCounts, CellView, Decision, Outcome, Verdict
 
 
 def judge(gate: Gate) -> Verdict:
@@ -52,9 +52,10 @@ def facts_of(gate: Gate) -> Facts:
         cause=cause,
         notes=notes_of(gate),
         override_note=note,
-        invalid=tuple((arm, _invalid(gate, arm)) for arm in (BASELINE, CANDIDATE)),
+        invalid=tuple((arm, _invalid(gate, arm)) for arm in plan.shape.arms),
         budget=gate.budget,
         budget_needed=budget_needed(gate, ruling, speed),
+        arms=plan.shape.arms,
     )
 
 
@@ -85,25 +86,13 @@ def notes_of(gate: Gate) -> tuple[str, ...]:
 def write_verdict(facts: Facts) -> Verdict:
     """The verdict written from its facts."""
     invalid = dict(facts.invalid)
-    baseline = count_arm(facts.classified, BASELINE, invalid.get(BASELINE, 0))
+    baseline = count_arm(facts.classified, BASELINE, invalid.get(BASELINE, 0)) if BASELINE in facts.arms else None
     candidate = count_arm(facts.classified, CANDIDATE, invalid.get(CANDIDATE, 0))
-    ruling = facts.ruling
-    decision = Decision(
-        # What is asked now ends here: a run that would go on has not decided, and that is a hold.
-        decision=Outcome.HOLD if ruling.decision is Outcome.CONTINUE else ruling.decision,
-        measured=ruling.reason not in ERRORS,
-        promotion=ruling.promotion,
-        rollback=ruling.rollback,
-        reason=str(ruling.reason),
-        sentences=sentences(facts, (baseline, candidate)),
-        cause=facts.cause,
-        what_would_change=what_would_change(facts),
-    )
     started_at, ended_at = _span(facts)
     plan = facts.plan
     return Verdict(
         title=facts.title,
-        decision=decision,
+        decision=_decision(facts, (baseline, candidate)),
         policy_name=facts.policy.name,
         margin=facts.policy.margin,
         acceptance=facts.policy.acceptance,
@@ -120,16 +109,17 @@ def write_verdict(facts: Facts) -> Verdict:
         differences=facts.differences,
         prompts=len(facts.cases),
         distinct_outputs=distinct_outputs(facts),
-        prefills_used=baseline.prefills + candidate.prefills if facts.from_log else len(facts.classified),
+        prefills_used=_log_prefills(baseline, candidate) if facts.from_log else len(facts.classified),
         budget=facts.budget,
         budget_needed=None if facts.budget_needed is None else facts.budget_needed.budget,
         notes=facts.notes,
         replay_set_name=facts.title,
         replay_set_sha256="" if plan is None else plan.replay_set_sha256,
-        baseline_name="baseline" if plan is None else plan.baseline_url,
+        baseline_name="baseline" if plan is None or plan.baseline_url is None else plan.baseline_url,
         candidate_name="candidate" if plan is None else plan.candidate_url,
         started_at=started_at,
         ended_at=ended_at,
+        shape=None if plan is None else plan.shape,
     )
 
 
@@ -139,6 +129,25 @@ def _span(facts: Facts) -> tuple[float | None, float | None]:
     ends = [view.cell.ended_at for view in facts.cells if view.cell.ended_at is not None]
     begun = facts.plan.started_at if facts.plan is not None else (min(times) if times else None)
     return begun, max(ends) if ends else None
+
+
+def _decision(facts: Facts, arms: tuple[ArmCounts | None, ArmCounts]) -> Decision:
+    ruling = facts.ruling
+    return Decision(
+        # What is asked now ends here: a run that would go on has not decided, and that is a hold.
+        decision=Outcome.HOLD if ruling.decision is Outcome.CONTINUE else ruling.decision,
+        measured=ruling.reason not in ERRORS,
+        promotion=ruling.promotion,
+        rollback=ruling.rollback,
+        reason=str(ruling.reason),
+        sentences=sentences(facts, arms),
+        cause=facts.cause,
+        what_would_change=what_would_change(facts),
+    )
+
+
+def _log_prefills(baseline: ArmCounts | None, candidate: ArmCounts) -> int:
+    return candidate.prefills + (0 if baseline is None else baseline.prefills)
 
 
 def _views(gate: Gate) -> tuple[CellView, ...]:

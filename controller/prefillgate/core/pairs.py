@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, Status
 from prefillgate.core.freshness import Classified
@@ -29,7 +30,9 @@ def throughput_view(gate: Gate) -> ThroughputView:
     """What the pairs so far say of decode throughput. Prompts are missing only where promotion waits for them."""
     policy = gate.plan.policy.throughput
     lengths = pairable_lengths(gate) if policy.required and policy.max_pairs else {}
-    return judge_throughput(pair_measurements(gate), policy, lengths, instrument_of(gate).baseline)
+    view = judge_throughput(pair_measurements(gate), policy, lengths, instrument_of(gate).baseline)
+    why = gate.plan.shape.no_speed_why
+    return view if why is None else replace(view, sentence=f"Decode speed was not compared: {why}.")
 
 
 def throughput_standing(gate: Gate) -> tuple[ThroughputState, tuple[str, ...]]:

@@ -172,7 +172,7 @@ def _budget(policy: Policy, cases: Sequence[CaseRef], first_replicate: int) -> I
     needed = prefills_needed(first_replicate, policy.replicate, len(policy.flags))
     if policy.budget < clean:
         yield f"The budget of {policy.budget} prefills ends before the {clean} that a run with nothing bad spends."
-    elif policy.budget < clean + needed:
+    elif policy.replicate.max_attempts and policy.budget < clean + needed:
         yield (
             f"The budget of {policy.budget} prefills leaves {policy.budget - clean} beside the {clean} of a run with "
             f"nothing bad; a replicate needs {needed}, so a late alarm would end in hold."

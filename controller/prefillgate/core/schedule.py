@@ -118,7 +118,7 @@ def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, place: _Place) -> R
 
 def _compare_refusal(gate: Gate) -> RunCell | None:
     """One arm refused a body that the other did not answer yet: ask it, to tell whose fault it is."""
-    if not gate.flawed:
+    if not gate.flawed or gate.plan.shape.candidate_alone:
         return None
     asked = {
         (e.cell.arm, e.cell.case_id)

@@ -13,6 +13,7 @@ from prefillgate.core.decision import ERRORS, Reason
 from prefillgate.core.evalue import replicate_threshold
 from prefillgate.core.facts import Facts
 from prefillgate.core.replicate import Ending, Replicate
+from prefillgate.core.sentences_shape import WITHOUT_BASELINE, shape_sentences
 from prefillgate.core.verdict import ArmCounts, Outcome
 
 POPULATION_PROMPTS = 48
@@ -26,6 +27,8 @@ REASON_SENTENCES: dict[Reason, str] = {
     Reason.ALREADY_DECIDED: "A regression was confirmed earlier; that stands.",
     Reason.REGRESSION_CONFIRMED: "A replicate with fresh prefills confirmed the regression: rollback is allowed.",
     Reason.DEADLINE: "The deadline passed before the evidence sufficed.",
+    Reason.ALARM_WITHOUT_BASELINE: "An alarm: promotion is blocked, and rollback is refused, since only a replicate "
+    "against a baseline could confirm the regression and this run has none.",
     Reason.REPLICATE_DUE: "An alarm: promotion is blocked, and rollback is refused until a replicate with fresh "
     "prefills confirms the regression.",
     Reason.REPLICATE_RUNNING: "A replicate with fresh prefills is running: promotion is blocked and rollback refused "
@@ -43,14 +46,15 @@ def percent(rate: float) -> str:
     return f"{100 * rate:.3g} %"
 
 
-def sentences(facts: Facts, arms: tuple[ArmCounts, ArmCounts]) -> tuple[str, ...]:
-    """What a person reads first, most important first. `arms` are (baseline, candidate)."""
+def sentences(facts: Facts, arms: tuple[ArmCounts | None, ArmCounts]) -> tuple[str, ...]:
+    """What a person reads first, most important first. `arms` are (baseline, candidate); None: it was not there."""
     baseline, candidate = arms
     parts = [
         _headline(facts),
         _rollback(facts, candidate),
         _seen("candidate", candidate),
-        _seen("baseline", baseline) or _no_baseline(facts),
+        _seen("baseline", baseline),
+        *shape_sentences(facts),
         *(_replicate(replicate) for replicate in facts.replicates),
         facts.throughput.sentence,
         _outputs(facts),
@@ -87,22 +91,14 @@ def _one_in(rate: float) -> str:
     return f"1 of {whole}" if math.isclose(whole * rate, 1) else percent(rate)
 
 
-def _seen(name: str, arm: ArmCounts) -> str | None:
-    if not arm.requests:
+def _seen(name: str, arm: ArmCounts | None) -> str | None:
+    if arm is None or not arm.requests:
         return None
     parts = [f"{arm.copies} copies", f"{arm.partial} partial", f"{arm.unknown} unknown", f"{arm.orphans} orphans"]
     rest = ", ".join(part for part in parts if not part.startswith("0 "))
     return (
         f"{name.capitalize()}: {arm.bad_requests} of {arm.requests} requests bad; by prefill {arm.bad_prefills} of "
         f"{arm.prefills}" + (f" ({rest})" if rest else "") + "."
-    )
-
-
-def _no_baseline(facts: Facts) -> str | None:
-    return (
-        "Baseline: no cell in this log; the candidate is judged by the acceptance table alone."
-        if facts.from_log
-        else None
     )
 
 
@@ -169,6 +165,8 @@ def what_would_change(facts: Facts) -> tuple[str, ...]:
         return (f"More than {len(policy.acceptance) - 1} bad prefills would block promotion again.",)
     if ruling.decision is Outcome.ROLLBACK:
         return ("An override by a person with a reason.",)
+    if ruling.reason is Reason.ALARM_WITHOUT_BASELINE:
+        return WITHOUT_BASELINE
     parts = [] if facts.budget_needed is None else [facts.budget_needed.sentence]
     if facts.snapshot.distrust is not None:
         parts.append("A measurement that can be trusted: see the first sentence.")

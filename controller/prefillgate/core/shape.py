@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from prefillgate.core.cells import ARMS, CANDIDATE
+from prefillgate.core.policy import Policy
 
 
 class Isolation(StrEnum):
@@ -23,3 +26,30 @@ class Shape:
     at_once: bool = False  # the arms share no hardware: both halves of a pair run at the same time
     baseline_lanes: int = 1  # servers of the arm, each with one request at a time
     candidate_lanes: int = 1
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The arms that are there, the baseline first."""
+        return (CANDIDATE,) if self.candidate_alone else ARMS
+
+    @property
+    def shared(self) -> bool:
+        """Whether the servers serve others meanwhile."""
+        return self.isolation is Isolation.SHARED
+
+    @property
+    def no_speed_why(self) -> str | None:
+        """Why no decode speed can be compared, as the end of a sentence; None where nothing of the shape forbids it."""
+        if self.candidate_alone:
+            return "no baseline was run"
+        return "the servers served others meanwhile" if self.shared else None
+
+
+def fitted(policy: Policy, shape: Shape) -> Policy:
+    """The policy as a run of this shape can keep it: without pairs where no speed can be compared, without passes
+    over the baseline and without a replicate where there is none."""
+    if shape.no_speed_why is not None:
+        policy = replace(policy, throughput=replace(policy.throughput, required=False, max_pairs=0))
+    if not shape.candidate_alone:
+        return policy
+    return replace(policy, baseline_pass=0, aa_check=False, replicate=replace(policy.replicate, max_attempts=0))

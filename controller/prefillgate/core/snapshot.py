@@ -72,6 +72,7 @@ def take_snapshot(gate: Gate) -> Snapshot:
         regression_confirmed=confirmed,
         deadline_passed=gate.deadline is not None,
         alarm=gate.alarm,
+        replicate_possible=not gate.plan.shape.candidate_alone,
         replicate_running=gate.open_replicate is not None,
         replicate_affordable=budget_left >= prefills_needed(next_number, policy.replicate, len(policy.flags)),
         replicates_not_confirmed=gate.not_confirmed,

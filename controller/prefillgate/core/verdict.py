@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from prefillgate.core.cells import Cell
+from prefillgate.core.cells import BASELINE, CANDIDATE, Cell
 from prefillgate.core.journal import CheckOutcome, Difference, Purpose
+from prefillgate.core.shape import Shape
 
 
 class Outcome(StrEnum):
@@ -200,7 +201,7 @@ class Verdict:
     policy_name: str
     margin: float
     acceptance: tuple[int, ...]
-    baseline: ArmCounts
+    baseline: ArmCounts | None  # None: this arm was not there
     candidate: ArmCounts
     comparison: Comparison
     cells: tuple[CellView, ...]
@@ -223,3 +224,10 @@ class Verdict:
     candidate_name: str = "candidate"
     started_at: float | None = None
     ended_at: float | None = None
+    shape: Shape | None = None  # None for a log
+
+    @property
+    def arms(self) -> tuple[tuple[str, str, ArmCounts], ...]:
+        """(arm, its name, its counts) of the arms that are there, the baseline first."""
+        both = ((BASELINE, self.baseline_name, self.baseline), (CANDIDATE, self.candidate_name, self.candidate))
+        return tuple((arm, name, counts) for arm, name, counts in both if counts is not None)

@@ -19,6 +19,7 @@ from prefillgate.core.schedule import RunCell
 from prefillgate.engines.base import (
     Answer,
     AnswerStatus,
+    Capabilities,
     Counters,
     Engine,
     EngineError,
@@ -35,6 +36,10 @@ from prefillgate.report.clean import one_line
 
 SETTLE_POLL_SECONDS = 0.05
 NOTICE_EVERY_SECONDS = 60.0
+PROBES_IN_USE = 5
+COUNTERS_DISAGREE = (
+    "the server's own counters did not move by what its answers reported: other traffic, or a lying counter"
+)
 UNMARKED = "unmarked"  # the epoch of a server that shows no marker of its life
 BUSY_STATUS = frozenset({429, 503})  # asks to be left alone; the core counts it apart from refusals
 LARGEST_COUNT = 2**53  # beyond it a server's counter is no count
@@ -78,6 +83,7 @@ class Lane:
         self.deadline_at: float | None = None  # nothing is waited for beyond it
         self.access_findings: tuple[str, ...] = ()  # of the way to the server; they stand in each epoch
         self.times = times
+        self.shared = False  # others use the server meanwhile: nothing of it but a response tells of our cell
         self._clock = clock
         self._broke_off = False  # the last answer did not come to its end: the server may still be at it
         self._lives = 0
@@ -101,7 +107,7 @@ class Lane:
         identity = await self.identify()
         if not await self._wait_until_idle():
             raise NotIdleError(f"{self.engine.url}: the server did not become idle")
-        capabilities = await self.engine.probe(secrets.token_hex(8), identity.model)
+        capabilities = await self._probe(identity.model)
         after = await self.engine.epoch()
         if after != identity.server_epoch:
             raise TransientEngineError(f"{self.engine.url}: EpochChanged: the server was restarted during its probe")
@@ -109,8 +115,8 @@ class Lane:
         findings = capabilities.findings
         if after is None:
             findings = (*findings, "the server shows no marker of its life: a restart cannot be seen")
-        if capabilities.counters_agree is False:
-            findings = (*findings, "the server's own counters did not move by what its answers reported")
+        if capabilities.counters_agree is False and not self.shared:
+            findings = (*findings, COUNTERS_DISAGREE)
         self.seen = EpochSeen(
             arm=self.arm,
             server_epoch=f"{after or UNMARKED}{self._label}",
@@ -129,6 +135,15 @@ class Lane:
         )
         return self.seen
 
+    async def _probe(self, model: str | None) -> Capabilities:
+        """The capability probe. On a server in use it gets a few tries: others may push its prompt out of the cache
+        before its repeat comes."""
+        for _ in range(PROBES_IN_USE if self.shared else 1):
+            shown = await self.engine.probe(secrets.token_hex(8), model)
+            if shown.counter_alive:
+                break
+        return shown
+
     def swapped(self) -> None:
         """Another model answered at this address since: what comes next is another epoch."""
         self._lives += 1
@@ -141,12 +156,12 @@ class Lane:
 
     async def settle(self) -> bool:
         """Whether the server is at rest; waits for one that may still compute an answer that broke off."""
-        if self._broke_off:
+        if self._broke_off and not self.shared:
             try:
                 self._broke_off = not await self._wait_until_idle()
             except EngineError:
                 self._broke_off = False  # who cannot be asked computes nothing for us
-        return not self._broke_off
+        return self.shared or not self._broke_off
 
     async def measure(self, step: RunCell, case: Case) -> Measurement:
         """Run one cell. Call `meet` first. Never raises for what a server does, nor for a fault of our own."""
@@ -189,7 +204,7 @@ class Lane:
             until = min(until, self.deadline_at)
         look, self._look = self._look or await self.engine.look(), None
         notice = self._clock.now() + self.times.notice_after_seconds
-        while look.activity.idle is False:
+        while look.activity.idle is False and not self.shared:
             now = self._clock.now()
             if now >= until:
                 return None
@@ -209,13 +224,15 @@ class Lane:
         until = self._clock.now() + self.times.settle_seconds
         try:
             look = await self.engine.look()
-            while not _settled(before, look, answer) and self._clock.now() < until:
+            while not (self.shared or _settled(before, look, answer)) and self._clock.now() < until:
                 await self._clock.sleep(SETTLE_POLL_SECONDS)
                 look = await self.engine.look()
         except EngineError as error:
             if _reason(error) in _GONE:
                 return None, "EpochChanged: the server went away right after the cell"
             return None, f"NotVerified: the server could not be asked after the cell: {error}"
+        if self.shared:  # the server's totals are everybody's
+            return None, self._other_life(look)
         return look.counters, self._confounded(before, look, answer)
 
     def _confounded(self, before: Counters | None, after: Look, answer: Answer) -> str | None:
@@ -230,9 +247,10 @@ class Lane:
             return f"OtherTraffic: the server wrote {output} tokens, the cell only {answer.output_tokens}"
         if after.activity.idle is False:
             return "OtherTraffic: the server was busy right after the cell"
-        if after.epoch != self._marker:
-            return "EpochChanged: the server was restarted during the cell"
-        return None
+        return self._other_life(after)
+
+    def _other_life(self, after: Look) -> str | None:
+        return None if after.epoch == self._marker else "EpochChanged: the server was restarted during the cell"
 
     def _measurement(
         self, step: RunCell, case: Case, answer: Answer, sent: tuple[PreparedRequest, str | None, int | None]
@@ -292,6 +310,7 @@ class Lane:
             cold_proof=None if seen is None or seen.cold_proof is None else ColdProof(seen.cold_proof),
             counter_alive=seen is not None and seen.counter_alive,
             shares_blocks=seen is not None and seen.shares_blocks,
+            shared_server=self.shared,
         )
 
     def _event(self, step: RunCell, cell: Cell) -> CellMeasured:

@@ -115,15 +115,15 @@ class Runner:
 
     async def meet(self, arm: str) -> None:
         """Probe this arm's server if its present life was not met yet, and write that down. Raises `EngineError`."""
+        if self.one_server and self._last_arm not in (None, arm):
+            self.lanes[arm].swapped()
+        self._last_arm = arm
         seen = await self.lanes[arm].meet()
         if seen is not None:
             self.record(seen)
 
     async def _run_cell(self, step: RunCell) -> None:
         lane, case = self.lanes[step.arm], self.replay_set.case(step.case_id)
-        if self.one_server and self._last_arm not in (None, step.arm):
-            lane.swapped()
-        self._last_arm = step.arm
         try:
             await self._others_at_rest(step.arm)
             await self.meet(step.arm)

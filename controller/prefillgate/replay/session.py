@@ -11,7 +11,7 @@ from prefillgate.api.policy import PolicyDocument
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.journal import CaseRef, Difference, Planned
 from prefillgate.core.policy import Policy
-from prefillgate.core.shape import Shape
+from prefillgate.core.shape import Shape, fitted
 from prefillgate.engines.base import Identity
 from prefillgate.replay.lane import LaneTimes
 from prefillgate.replay.replay_set import ReplaySet
@@ -45,7 +45,7 @@ class ArmRequest:
 class RunRequest:
     """Everything a run is asked to do."""
 
-    baseline: ArmRequest
+    baseline: ArmRequest | None  # None: the candidate alone
     candidate: ArmRequest
     replay_set: ReplaySet
     policy: PolicyDocument
@@ -58,11 +58,15 @@ class RunRequest:
     swap_command: tuple[str, ...] = ()  # arguments of what swaps the servers of a sequential run; else a person does
     gateway: ArmRequest | None = None  # where bad cells are sent once more
     baseline_store: Path | None = None  # an earlier run whose baseline is shown beside this one
+    baseline_max_age_days: float = 14.0
     budget: int | None = None  # prefills, both arms, where it is not the policy's
 
     def arm(self, name: str) -> ArmRequest:
-        """The request of one arm."""
-        return self.baseline if name == BASELINE else self.candidate
+        """The request of one arm. Raises KeyError for a baseline where there is none."""
+        asked = self.baseline if name == BASELINE else self.candidate
+        if asked is None:
+            raise KeyError(name)
+        return asked
 
 
 def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) -> Planned:
@@ -71,14 +75,14 @@ def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) 
         run_id=f"{request.replay_set.name}-{seed}",
         started_at=started_at,
         seed=seed,
-        policy=policy,
+        policy=fitted(policy, request.shape),
         cases=tuple(
             CaseRef(case.case_id, case.sha256, case.characters, case.max_tokens, case.greedy)
             for case in request.replay_set.cases
         ),
         replay_set_name=request.replay_set.name,
         replay_set_sha256=request.replay_set.sha256,
-        baseline_url=named(request.baseline),
+        baseline_url=None if request.baseline is None else named(request.baseline),
         candidate_url=named(request.candidate),
         differences=request.differences,
         shape=request.shape,
@@ -98,12 +102,16 @@ def check_same_run(planned: Planned, request: RunRequest) -> None:
         ("replay set", _digest(planned), _digest(asked)),
         ("baseline", planned.baseline_url, asked.baseline_url),
         ("candidate", planned.candidate_url, asked.candidate_url),
+        ("isolation", planned.shape.isolation.value, asked.shape.isolation.value),
         ("declared differences", _names(planned), _names(asked)),
     )
     for name, stored, wanted in told:
         if stored != wanted:
             since = "it changed since the run began" if name == "replay set" else "this store is of another run"
-            raise RunMismatch(f"{name}: the store was begun with {stored}, now {wanted} is asked for ({since})")
+            raise RunMismatch(
+                f"{name}: the store was begun with {_told(stored)}, now {_told(wanted)} is asked for ({since})"
+            )
+    policy = fitted(policy, request.shape)
     if planned.policy not in (policy, policy_for(policy, shared=True)):
         raise RunMismatch(
             f"policy: the store was begun with {planned.policy.name}, and its numbers differ from those of "
@@ -111,6 +119,10 @@ def check_same_run(planned: Planned, request: RunRequest) -> None:
         )
     if request.seed is not None and request.seed != planned.seed:
         raise RunMismatch(f"seed: the store was begun with {planned.seed}, now {request.seed} is asked for")
+
+
+def _told(value: object) -> object:
+    return "none" if value is None else value
 
 
 def _digest(plan: Planned) -> str:

@@ -29,12 +29,12 @@ Ticks = list[tuple[float, str]]
 def interval_chart(verdict: Verdict) -> Markup | None:
     """Bad rates with their intervals: by request, where copies pass for evidence, above by prefill."""
     rows: list[tuple[str, int, int, Interval | None, str]] = []
-    for name, arm, counts in (("baseline", "b", verdict.baseline), ("candidate", "c", verdict.candidate)):
-        rows += _interval_rows(name, arm, counts)
+    for arm, _, counts in verdict.arms:
+        rows += _interval_rows(arm, arm[0], counts)
     rows.sort(key=lambda row: not row[0].startswith("by request"))
     if not any(row[3] for row in rows):
         return None
-    width, height = 440.0, 196.0
+    width, height = 440.0, 196.0 if len(rows) > 2 else 116.0
     left, right = 168.0, width - 24
     scale = svg.Scale(0, 1, left, right)
     parts = [svg.title("Bad rates with their 95 % intervals, by request and by prefill")]

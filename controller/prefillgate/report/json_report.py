@@ -7,6 +7,7 @@ import math
 from dataclasses import fields
 from typing import Any
 
+from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.verdict import ArmCounts, ReplicateView, ThroughputView, Verdict
 
 Json = dict[str, Any]
@@ -34,6 +35,7 @@ def arm_counts_json(counts: ArmCounts) -> Json:
 def verdict_json(verdict: Verdict) -> Json:
     """The documented object of `run --json`, `decide --json` and `report --format json`."""
     decision = verdict.decision
+    arms = {BASELINE: verdict.baseline, CANDIDATE: verdict.candidate}
     return {
         "decision": decision.decision.value,
         "promotion": decision.promotion.value,
@@ -43,7 +45,7 @@ def verdict_json(verdict: Verdict) -> Json:
         "cause": decision.cause,
         "what_would_change": list(decision.what_would_change),
         "measured": decision.measured,
-        "arms": {"baseline": arm_counts_json(verdict.baseline), "candidate": arm_counts_json(verdict.candidate)},
+        "arms": {arm: None if counts is None else arm_counts_json(counts) for arm, counts in arms.items()},
         "comparison": plain(verdict.comparison),
         "throughput": _throughput_json(verdict.throughput),
         "differences": plain(verdict.differences),
@@ -59,16 +61,16 @@ def verdict_json(verdict: Verdict) -> Json:
         "budget_needed": verdict.budget_needed,
         "prompts": verdict.prompts,
         "distinct_outputs": verdict.distinct_outputs,
-        "invalid": {"baseline": verdict.baseline.invalid, "candidate": verdict.candidate.invalid},
+        "invalid": {arm: None if counts is None else counts.invalid for arm, counts in arms.items()},
         "effective_prefills": {
-            "baseline": plain(verdict.baseline.effective_prefills),
-            "candidate": plain(verdict.candidate.effective_prefills),
+            arm: None if counts is None else plain(counts.effective_prefills) for arm, counts in arms.items()
         },
         "replay_set": {"name": verdict.replay_set_name, "sha256": verdict.replay_set_sha256},
         "title": verdict.title,
         "started_at": plain(verdict.started_at),
         "ended_at": plain(verdict.ended_at),
         "notes": list(verdict.notes),
+        "shape": plain(verdict.shape),
     }
 
 

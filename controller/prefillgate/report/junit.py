@@ -159,10 +159,11 @@ def _properties(verdict: Verdict) -> Xml.Element:
         ("rollback", decision.rollback.value),
         ("reason", decision.reason),
         ("cause", decision.cause),
+        *([] if verdict.shape is None else [("isolation", verdict.shape.isolation.value)]),
         ("replay_set", verdict.replay_set_name),
         ("replay_set_sha256", verdict.replay_set_sha256),
     ]
-    for arm, counts in (("baseline", verdict.baseline), ("candidate", verdict.candidate)):
+    for arm, _, counts in verdict.arms:
         told += [(f"{arm}.{name}", _exact(getattr(counts, name))) for name in ARM_FIELDS]
     for name, value in told:
         Xml.SubElement(element, "property", name=name, value=visible(str(value)))

@@ -105,13 +105,16 @@ def _counts(verdict: Verdict) -> str:
         ]
 
     head = ["arm", "requests", "95 %", "prefills", "95 %", "n", "k", "other cells"]
-    rows = [row(verdict.baseline_name, verdict.baseline), row(verdict.candidate_name, verdict.candidate)]
+    rows = [row(name, counts) for _, name, counts in verdict.arms]
+    return f"### Requests and prefills\n\n{table(head, rows)}" + (f"\n\n{_tests(verdict)}" if len(rows) > 1 else "")
+
+
+def _tests(verdict: Verdict) -> str:
     compared = verdict.comparison
-    tests = (
+    return (
         f"Fisher by request {number(compared.fisher_by_request)} (counts copies as evidence), "
         f"by prefill {number(compared.fisher_by_prefill)}, Boschloo by prefill {number(compared.boschloo_by_prefill)}."
     )
-    return f"### Requests and prefills\n\n{table(head, rows)}\n\n{tests}"
 
 
 def _change(verdict: Verdict) -> str:
@@ -197,7 +200,8 @@ def _differences(verdict: Verdict) -> str:
         for each in verdict.differences
     ]
     if not rows:
-        return "### Differences between the profiles\n\nNone known."
+        none = "None known." if verdict.baseline else "No baseline was part of this."
+        return f"### Differences between the profiles\n\n{none}"
     head = ["area", "name", "baseline", "candidate", "declared"]
     return f"### Differences between the profiles\n\n{table(head, rows)}"
 

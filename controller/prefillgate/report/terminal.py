@@ -100,7 +100,7 @@ def _changed(verdict: Verdict) -> list[str]:
         told = f"{each.area}: {each.name}, {sides}{'' if each.declared else ' (UNDECLARED)'}"
         lines += _field("what changed" if index == 0 else "", told, 1)
     if not lines:
-        return _field("what changed", "no difference known", 1)
+        return _field("what changed", "no difference known" if verdict.baseline else "no baseline to differ from", 1)
     if len(verdict.differences) > 3:
         lines += _field("", f"and {len(verdict.differences) - 3} more differences", 1)
     return lines
@@ -115,8 +115,7 @@ def _arms(verdict: Verdict, palette: Palette) -> list[str]:
     head = f"{'':<{_INDENT}}{'requests':<20}{'95 % interval':<18}{'prefills':<20}95 % interval"
     lines = [
         _paint(head, palette.dim, palette),
-        row("baseline", verdict.baseline),
-        row("candidate", verdict.candidate),
+        *(row(arm, counts) for arm, _, counts in verdict.arms),
     ]
     counts = verdict.candidate
     told = f"n {counts.decision_prefills}, k {counts.bad_for_promotion}; besides prefills: {counting(counts)}"
@@ -143,6 +142,8 @@ def _evidence(verdict: Verdict) -> list[str]:
         told = f"{speed(view_.state)}, {change(view_.ratio)} ({change_interval(view_.ratio_interval)}), "
         told += f"margin {percent(view_.margin)}, {plural(view_.pairs_used, 'pair')}"
     lines += _field("decode speed", told, 2)
+    if verdict.shape is not None and verdict.shape.shared:
+        lines += _field("isolation", "shared: the servers served others meanwhile", 1)
     if not verdict.replay_set_sha256:  # a log: its prefills were spent by somebody else
         return lines + _field("policy", f"{verdict.policy_name}, {plural(verdict.prefills_used, 'prefill')}", 1)
     used = f"{verdict.prefills_used} of {verdict.budget} prefills, policy {verdict.policy_name}"

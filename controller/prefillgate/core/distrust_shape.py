@@ -1,0 +1,77 @@
+"""Distrust that follows from the shape of a run: no baseline to ask, or servers that others use (rule 6).
+
+The checks of `prefillgate.core.distrust` hold for every shape; these hold for one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from prefillgate.core.cells import Status
+from prefillgate.core.decision import Distrust, Reason
+from prefillgate.core.gate import BUSY, REFUSED_BODY, Gate
+
+TRAFFIC = frozenset({"OtherTraffic", "NotIdle"})  # reasons of a cell that other work on the server voided
+WINDOW = 10
+MOST_VOIDED = 5  # of WINDOW cells in a row; more stop the run
+SUGGEST_SHARED = (
+    "--isolation shared, in a new store, judges quality on a server in use (no decode speed); or run this again at a "
+    "quiet hour"
+)
+
+
+def refused_without_baseline(gate: Gate) -> Distrust | None:
+    """400, 413 or 422 from the candidate, and no baseline to tell whether the prompt or the candidate is at fault."""
+    if not gate.plan.shape.candidate_alone:
+        return None
+    for event in gate.flawed:
+        if event.cell.status is Status.INVALID and event.http_status in REFUSED_BODY:
+            return Distrust(
+                Reason.CASE_UNUSABLE,
+                f"the candidate answers {event.cell.case_id} with {event.http_status}: {event.detail}; without a "
+                "baseline nothing tells whether the prompt or the candidate is at fault",
+            )
+    return None
+
+
+def server_in_use(gate: Gate) -> Distrust | None:
+    """More than half of ten cells in a row of one arm were voided by other work on its server: an Error.
+
+    Cells since the last resume; those of a server that asked to be left alone (429, 503) are passed over.
+    """
+    if not gate.flawed or gate.plan.shape.shared:
+        return None
+    last: dict[str, deque[bool]] = {arm: deque(maxlen=WINDOW) for arm in gate.plan.shape.arms}
+    voided: Counter[str] = Counter()
+    for event in gate.measured.values():
+        if event.http_status in BUSY or gate.session_of(event.cell_id) != gate.session:
+            continue
+        seen = last[event.cell.arm]
+        seen.append(voided_by_traffic(event.cell.status, event.reason))
+        voided[event.cell.arm] = max(voided[event.cell.arm], sum(seen) if len(seen) == WINDOW else 0)
+    for arm, most in voided.items():
+        if most > MOST_VOIDED:
+            return Distrust(
+                Reason.OTHER_TRAFFIC,
+                f"{most} of {WINDOW} cells in a row on the {arm} were voided by other traffic: its server is in use; "
+                f"{SUGGEST_SHARED}",
+            )
+    return None
+
+
+def voided_by_traffic(status: Status, reason: str | None) -> bool:
+    """Whether a cell is void because somebody else used the server."""
+    return status is Status.INVALID and reason in TRAFFIC
+
+
+def unproven_by_responses(gate: Gate) -> Distrust | None:
+    """On a server in use only what a response tells of its own prefill counts, and one arm's responses do not tell."""
+    if not gate.plan.shape.shared:
+        return None
+    for arm, epochs in gate.epochs.items():
+        if epochs and not epochs[-1].counter_alive:
+            why = "; ".join(epochs[-1].findings) or "the responses tell no cached tokens"
+            return Distrust(
+                Reason.INDEPENDENCE_UNKNOWN, f"independence unknown on the {arm} ({epochs[-1].engine}): {why}"
+            )
+    return None
