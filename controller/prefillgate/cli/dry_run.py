@@ -32,7 +32,7 @@ def plan_document(planned: Planned) -> dict[str, Any]:
     `false_rollback`, `power`, `prefills`, `budget`, `gate_changes`, `warnings`."""
     policy = planned.policy
     table = AcceptanceTable(policy.margin, policy.alpha, policy.acceptance)
-    cost = expected_prefills(policy, len(planned.cases), pairable_cases(policy, planned.cases))
+    cost = expected_prefills(policy, len(planned.cases), pairable_cases(policy, planned.cases), planned.shape)
     attempts = range(planned.first_replicate, planned.first_replicate + policy.replicate.max_attempts)
     flags = len(policy.flags)
     return {
