@@ -85,6 +85,18 @@ def test_a_variable_that_holds_nothing_is_refused(environment: dict[str, str]) -
     assert said == "KEY is not set in the environment (allowed: the name of a variable)"
 
 
+def test_a_key_given_where_its_variable_belongs_is_not_repeated() -> None:
+    assert refusal(Access(api_key_variable=SECRET)) == (
+        "what is given as the variable of the API key is no name of one (allowed: the name of an environment variable, "
+        "as LLM_KEY; never the key itself)"
+    )
+    with pytest.raises(AccessError) as caught:
+        engine_options(Access(api_key_variable="hf_abcdefgh"), None, {})
+    assert str(caught.value) == (
+        "the variable named for the API key is not set (allowed: a variable's name, never the key)"
+    )
+
+
 def test_a_header_file_is_read_line_by_line(tmp_path: Path) -> None:
     file = tmp_path / "headers"
     file.write_bytes(b"\xef\xbb\xbf# we\r\nX-Tenant: blue:green \r\n\r\nAuthorization:Basic abc=\r\nHost: a.b\r\n")
@@ -164,14 +176,14 @@ def test_a_proxy_that_is_no_http_proxy_is_refused(proxy: str) -> None:
 
 def test_credentials_in_a_proxy_s_address_are_refused_and_not_repeated() -> None:
     assert refusal(Access(proxy=f"http://me:{SECRET}@proxy.local:3128")) == (
-        "proxy of proxy.local: credentials in an address would stand in the process list "
+        "proxy: credentials in an address would stand in the process list "
         "(allowed: http://HOST:PORT, and a line `Proxy-Authorization: Basic ...` in a header file)"
     )
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:3128", "http://[::1]:3128", "http://proxy.local:3128/"])
 def test_a_proxy_is_taken_as_given(proxy: str) -> None:
-    assert engine_options(Access(proxy=proxy), None, {}).proxy == proxy.rstrip("/")
+    assert engine_options(Access(proxy=proxy), None, {}).proxy == proxy
 
 
 def test_a_certificate_is_checked_unless_a_person_says_not_to(pem: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from prefillgate.api.access import Access
 from prefillgate.api.errors import PolicyError, RunFileError
 from prefillgate.api.run_file import Arm, check_url, load_run_file
 from prefillgate.core.journal import Difference
@@ -37,15 +38,17 @@ def test_a_run_file_holds_all_of_a_run(tmp_path: Path) -> None:
         store="runs/one.db",
         seed=7,
         cellTimeoutSeconds=90,
+        waitReadySeconds=30,
         declaredDifferences=[difference, {"area": "Other", "name": "image"}],
     )
     run = load_run_file(file)
-    assert run.baseline == Arm("http://127.0.0.1:8081", None, "auto", None)
-    assert run.candidate == Arm("https://gpu.example:443/llm", "m", "llama.cpp", "KEY")
+    assert run.baseline == Arm("http://127.0.0.1:8081", None, "auto", Access())
+    assert run.candidate == Arm("https://gpu.example:443/llm", "m", "llama.cpp", Access(api_key_variable="KEY"))
     assert run.replay_set == str(tmp_path / "set.jsonl")
     assert run.policy.name == "strict"
     assert run.store == tmp_path / "runs" / "one.db"
     assert (run.seed, run.cell_timeout_seconds, run.name, run.source) == (7, 90.0, None, file)
+    assert run.wait_ready_seconds == 30.0
     assert run.declared_differences == (
         Difference("KV cache", "-ctk", "q8_0", "f16"),
         Difference("other", "image", None, None),
@@ -55,7 +58,48 @@ def test_a_run_file_holds_all_of_a_run(tmp_path: Path) -> None:
 def test_what_is_left_out_is_left_to_the_run(tmp_path: Path) -> None:
     run = load_run_file(write(tmp_path, replaySet="demo"))
     assert (run.replay_set, run.policy.name, run.store, run.seed) == ("demo", "standard", None, None)
-    assert (run.declared_differences, run.cell_timeout_seconds) == ((), None)
+    assert (run.declared_differences, run.cell_timeout_seconds, run.wait_ready_seconds) == ((), None, None)
+
+
+def test_an_arm_says_how_its_server_is_reached_by_files_beside_the_run_file(tmp_path: Path) -> None:
+    candidate = {
+        "url": "https://gpu.example",
+        "apiKeyVariable": "NEW_KEY",
+        "headerFile": "secret/headers",
+        "caFile": "ca.pem",
+        "clientCert": "client.pem",
+        "clientKey": "/etc/client.key",
+        "tlsServerName": "llm.example.com",
+        "insecure": True,
+        "proxy": "http://127.0.0.1:3128",
+    }
+    run = load_run_file(write(tmp_path, candidate=candidate))
+    assert run.baseline.access == Access()
+    assert run.candidate.access == Access(
+        api_key_variable="NEW_KEY",
+        header_file=tmp_path / "secret" / "headers",
+        ca_file=tmp_path / "ca.pem",
+        client_cert=tmp_path / "client.pem",
+        client_key=Path("/etc/client.key"),
+        tls_server_name="llm.example.com",
+        insecure=True,
+        proxy="http://127.0.0.1:3128",
+    )
+
+
+@pytest.mark.parametrize("variable", ["sk-secret", "", "1KEY", "K" * 129])
+def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated(tmp_path: Path, variable: str) -> None:
+    with pytest.raises(RunFileError, match=r"no name of one \(allowed: the name of an environment variable") as caught:
+        load_run_file(write(tmp_path, candidate={"url": "http://h", "apiKeyVariable": variable}))
+    assert not variable or variable not in str(caught.value)
+
+
+def test_credentials_in_a_proxy_of_a_run_file_are_refused_and_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(
+        RunFileError, match=r"run\.yaml:\d+: spec\.candidate: proxy: credentials in an address"
+    ) as caught:
+        load_run_file(write(tmp_path, candidate={"url": "http://h", "proxy": "http://me:secret@p:3128"}))
+    assert "secret" not in str(caught.value)
 
 
 def test_paths_stand_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +152,11 @@ def test_a_wrong_policy_is_named_by_its_place_in_the_run_file(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"candidate": ...}, "spec.candidate: missing (allowed: url, model, engine, apiKeyVariable)"),
+        (
+            {"candidate": ...},
+            "spec.candidate: missing (allowed: url, model, engine, apiKeyVariable, headerFile, caFile, clientCert, "
+            "clientKey, tlsServerName, insecure, proxy)",
+        ),
         ({"isolation": "shared"}, 'spec.isolation: "shared" (allowed: Exclusive, Shared)'),
         ({"baselineMaxAgeDays": 0}, "spec.baselineMaxAgeDays: 0 (allowed: a whole number of 1 to 3650)"),
         ({"replaySet": ...}, "spec.replaySet: missing (allowed: text of 1 to 4096 characters)"),
@@ -183,7 +231,17 @@ def test_what_is_no_base_url_is_refused_with_what_is_allowed(url: str, part: str
     assert str(caught.value).endswith("(allowed: http://HOST:PORT or https://HOST[:PORT], with a path if need be)")
 
 
-def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
-    with pytest.raises(ValueError, match="holds credentials; name their variable in apiKeyVariable") as caught:
-        check_url("http://user:secret@h")
+@pytest.mark.parametrize(
+    "url", ["http://user:secret@h", "http://user:secret@h:x", "user:secret@h:80", "ftp://secret@h", "http://:secret@"]
+)
+def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ValueError, match=r"holds credentials; name a variable that holds the key \(apiKeyV") as caught:
+        check_url(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_at_sign_in_a_path_is_no_credentials_and_a_query_is_not_repeated() -> None:
+    check_url("http://h/models/a@b")
+    with pytest.raises(ValueError, match='url "http://h" has a query') as caught:
+        check_url("http://h?key=secret")
     assert "secret" not in str(caught.value)

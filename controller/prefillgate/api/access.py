@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from prefillgate.api.errors import shown
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +24,29 @@ class Access:
     tls_server_name: str | None = None  # the name that the certificate must bear, and SNI
     insecure: bool = False  # the certificate is not checked: said in the verdict
     proxy: str | None = None  # http://HOST:PORT; the environment's proxies are never used
+
+
+def check_variable(name: str) -> None:
+    """Raise ValueError unless `name` can be that of a variable. Never repeats it: it may be the key itself."""
+    if not _VARIABLE.fullmatch(name) or len(name) > 128:
+        raise ValueError(
+            "what is given as the variable of the API key is no name of one (allowed: the name of an environment "
+            "variable, as LLM_KEY; never the key itself)"
+        )
+
+
+def check_proxy(proxy: str) -> None:
+    """Raise ValueError unless `proxy` is the address of an HTTP proxy. Credentials in it are refused, not repeated."""
+    allowed = "(allowed: http://HOST:PORT)"
+    if "@" in proxy:
+        raise ValueError(
+            "proxy: credentials in an address would stand in the process list (allowed: http://HOST:PORT, and a line "
+            "`Proxy-Authorization: Basic ...` in a header file)"
+        )
+    try:
+        parts = urlsplit(proxy)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"proxy {shown(proxy)} is no address: {error} {allowed}") from error
+    if parts.scheme != "http" or not host or not port or parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"proxy {shown(proxy)} cannot be used {allowed}")

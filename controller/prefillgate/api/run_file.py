@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
+from prefillgate.api.access import Access, check_proxy, check_variable
 from prefillgate.api.errors import PolicyError, Problem, RunFileError, clean, shown
 from prefillgate.api.model import WireModel, validate
 from prefillgate.api.policy import DEFAULT_POLICY, PolicyDocument, load_policy, policy_of
@@ -44,11 +45,22 @@ class ArmModel(WireModel):
     url: str = Field(min_length=1, max_length=2048)
     model: str | None = Field(default=None, min_length=1, max_length=256)
     engine: str = Field(default="auto", min_length=1, max_length=64)
-    api_key_variable: str | None = Field(default=None, max_length=128, pattern="^[A-Za-z_][A-Za-z0-9_]*$")
+    api_key_variable: str | None = None
+    header_file: str | None = Field(default=None, min_length=1, max_length=4096)
+    ca_file: str | None = Field(default=None, min_length=1, max_length=4096)
+    client_cert: str | None = Field(default=None, min_length=1, max_length=4096)
+    client_key: str | None = Field(default=None, min_length=1, max_length=4096)
+    tls_server_name: str | None = Field(default=None, min_length=1, max_length=253)
+    insecure: bool = False
+    proxy: str | None = None
 
     @model_validator(mode="after")
-    def _is_base_url(self) -> ArmModel:
+    def _can_be_reached(self) -> ArmModel:
         check_url(self.url)
+        if self.api_key_variable is not None:
+            check_variable(self.api_key_variable)
+        if self.proxy is not None:
+            check_proxy(self.proxy)
         return self
 
 
@@ -71,6 +83,7 @@ class RunSpec(WireModel):
     isolation: Literal["Exclusive", "Shared"] | None = None
     baseline_store: str | None = Field(default=None, min_length=1, max_length=4096)
     baseline_max_age_days: int | None = Field(default=None, ge=1, le=3650)
+    wait_ready_seconds: int | None = Field(default=None, ge=0, le=86_400)
 
     @model_validator(mode="after")
     def _two_arms(self) -> RunSpec:
@@ -94,7 +107,7 @@ class Arm:
     url: str
     model: str | None
     engine: str
-    api_key_variable: str | None
+    access: Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,23 +126,30 @@ class RunDocument:
     isolation: Isolation | None = None
     baseline_store: Path | None = None
     baseline_max_age_days: float | None = None
+    wait_ready_seconds: float | None = None
     source: Path | None = None
 
 
 def check_url(url: str) -> None:
-    """Raise ValueError unless `url` is the base URL of a server: http or https, a host, no credentials, no query."""
+    """Raise ValueError unless `url` is the base URL of a server: http or https, a host, no credentials, no query.
+
+    A message repeats neither credentials nor a query, which may be a key.
+    """
     allowed = "allowed: http://HOST:PORT or https://HOST[:PORT], with a path if need be"
+    if "@" in (url.partition("://")[2] or url).partition("/")[0]:
+        raise ValueError(
+            "the url holds credentials; name a variable that holds the key (apiKeyVariable, --api-key-env)"
+        )
+    bare = shown(url.partition("?")[0])
     try:
         parts = urlsplit(url)
         port_is_good = parts.port is None or 0 < parts.port < 65536
     except ValueError as error:
-        raise ValueError(f"url {shown(url)}: {error} ({allowed})") from error
+        raise ValueError(f"url {bare}: {error} ({allowed})") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or not url.isprintable():
-        raise ValueError(f"url {shown(url)} is no base URL ({allowed})")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError(f"url of {shown(parts.hostname)} holds credentials; name their variable in apiKeyVariable")
+        raise ValueError(f"url {bare} is no base URL ({allowed})")
     if parts.query or parts.fragment or " " in url:
-        raise ValueError(f"url {shown(url)} has a query, a fragment or a space ({allowed})")
+        raise ValueError(f"url {bare} has a query, a fragment or a space ({allowed})")
 
 
 def load_run_file(path: str | Path) -> RunDocument:
@@ -145,8 +165,8 @@ def load_run_file(path: str | Path) -> RunDocument:
         raise RunFileError(*_placed(yaml, wrong))
     spec = model.spec
     return RunDocument(
-        baseline=None if spec.baseline is None else _arm(spec.baseline),
-        candidate=_arm(spec.candidate),
+        baseline=None if spec.baseline is None else _arm(spec.baseline, source.parent),
+        candidate=_arm(spec.candidate, source.parent),
         replay_set=_resolved(spec.replay_set, source),
         policy=_inline_policy(inline, yaml, source) if inline is not None else _policy(spec.policy, yaml, source),
         name=model.metadata.name if model.metadata else None,
@@ -159,6 +179,7 @@ def load_run_file(path: str | Path) -> RunDocument:
         isolation=None if spec.isolation is None else Isolation(spec.isolation.lower()),
         baseline_store=None if spec.baseline_store is None else source.parent / spec.baseline_store,
         baseline_max_age_days=spec.baseline_max_age_days,
+        wait_ready_seconds=None if spec.wait_ready_seconds is None else float(spec.wait_ready_seconds),
         source=source,
     )
 
@@ -207,8 +228,21 @@ def _policy(name: str, yaml: YamlDocument, source: Path) -> PolicyDocument:
     return load_policy(file)
 
 
-def _arm(model: ArmModel) -> Arm:
-    return Arm(model.url.rstrip("/"), model.model, model.engine, model.api_key_variable)
+def _arm(model: ArmModel, folder: Path) -> Arm:
+    def file(name: str | None) -> Path | None:
+        return None if name is None else folder / name
+
+    access = Access(
+        api_key_variable=model.api_key_variable,
+        header_file=file(model.header_file),
+        ca_file=file(model.ca_file),
+        client_cert=file(model.client_cert),
+        client_key=file(model.client_key),
+        tls_server_name=model.tls_server_name,
+        insecure=model.insecure,
+        proxy=model.proxy,
+    )
+    return Arm(model.url.rstrip("/"), model.model, model.engine, access)
 
 
 def _resolved(name: str, source: Path) -> str:

@@ -6,8 +6,9 @@ import os
 from contextlib import AsyncExitStack
 
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
+from prefillgate.core.cells import ARMS
 from prefillgate.engines.access import AccessError, access_findings, engine_options
-from prefillgate.engines.base import EngineError
+from prefillgate.engines.base import AmbiguousModelError, EngineError, Identity, ModelNotServedError
 from prefillgate.engines.registry import detect
 from prefillgate.replay.clock import Clock
 from prefillgate.replay.lane import Lane, LaneTimes
@@ -30,3 +31,19 @@ async def reach(arm: str, asked: ArmRequest, times: LaneTimes, clock: Clock, sta
     lane = Lane(arm, engine, clock, times)
     lane.access_findings = access_findings(asked.access, engine.url)
     return lane
+
+
+async def identified(arm: str, lane: Lane) -> Identity:
+    """Who is there, with the model to measure.
+
+    Raises `BadInput` where a model must be named or another one, `CouldNotMeasure` where no server answers.
+    """
+    try:
+        return await lane.identify()
+    except AmbiguousModelError as error:
+        option = f"--{arm}-model" if arm in ARMS else "--model"
+        raise BadInput(f"{arm}: {error} (allowed: one of them, named by {option})") from error
+    except ModelNotServedError as error:
+        raise BadInput(f"{arm}: {error}") from error
+    except EngineError as error:
+        raise CouldNotMeasure(f"{arm}: {error}") from error

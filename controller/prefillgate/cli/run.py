@@ -68,6 +68,12 @@ Examples:
 @shape_options
 @server_options("baseline", "candidate")
 @click.option(
+    "--wait-ready",
+    type=NumberRange(0, 86_400),
+    metavar="SECONDS",
+    help="Wait for servers that refuse connections or load their model.  [default: 0]",
+)
+@click.option(
     "--cell-timeout",
     type=NumberRange(1, 86_400),
     metavar="SECONDS",

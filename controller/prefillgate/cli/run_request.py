@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from prefillgate.api.access import Access
 from prefillgate.api.policy import DEFAULT_POLICY, load_policy
 from prefillgate.api.run_file import Arm, check_url, load_run_file
 from prefillgate.cli.budget import with_budget
@@ -58,6 +57,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
         shape=shape,
         baseline_store=options["baseline_store"] or from_file.get("baseline_store"),
         baseline_max_age_days=options["baseline_max_age"] or from_file.get("baseline_max_age") or MAX_AGE_DAYS,
+        wait_ready_seconds=_first(options["wait_ready"], from_file.get("wait_ready"), 0.0),
     )
 
 
@@ -93,6 +93,11 @@ def _nothing_of_a_baseline(options: dict[str, Any]) -> None:
             raise BadInput(f"--{name.replace('_', '-')} is given and --baseline is not (allowed: both, or neither)")
 
 
+def _first(*values: float | None) -> float:
+    """The first that was given; 0 is a value."""
+    return next(value for value in values if value is not None)
+
+
 def _check_access(arm: str, asked: ArmRequest) -> None:
     """Raise `BadInput` for a variable or a file that is not there, before anything is begun."""
     try:
@@ -107,7 +112,7 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
     document = load_run_file(options["run_file"])
 
     def arm(wanted: Arm) -> ArmRequest:
-        return ArmRequest(wanted.url, wanted.model, wanted.engine, Access(api_key_variable=wanted.api_key_variable))
+        return ArmRequest(wanted.url, wanted.model, wanted.engine, wanted.access)
 
     return {
         **({} if document.baseline is None else {"baseline": arm(document.baseline)}),
@@ -121,6 +126,7 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
         "isolation": document.isolation,
         "baseline_store": document.baseline_store,
         "baseline_max_age": document.baseline_max_age_days,
+        "wait_ready": document.wait_ready_seconds,
     }
 
 

@@ -6,11 +6,13 @@ import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 
 from prefillgate.cli.budget import MENDABLE, raise_budget
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
 from prefillgate.cli.outcome import say
-from prefillgate.cli.reach import reach
+from prefillgate.cli.reach import identified, reach
+from prefillgate.cli.ready import wait_until_ready
 from prefillgate.cli.stores import store_errors
 from prefillgate.core.cells import BASELINE
 from prefillgate.core.gate import Gate, JournalError, fold
@@ -19,12 +21,12 @@ from prefillgate.core.judge import judge
 from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import Stop, next_step
 from prefillgate.core.verdict import Verdict
-from prefillgate.engines.base import EngineError, Identity, ModelNotServedError
+from prefillgate.engines.base import EngineError, Identity
 from prefillgate.evidence import SqliteJournal, StoreError
 from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.clock import Clock, SystemClock
-from prefillgate.replay.lane import Lane
-from prefillgate.replay.runner import Runner, Watcher
+from prefillgate.replay.lane import BUSY_STATUS, Lane
+from prefillgate.replay.runner import Runner, Watcher, busy_wait_seconds
 from prefillgate.replay.session import (
     RunMismatch,
     RunRequest,
@@ -61,9 +63,11 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
     if opened is not None and _is_over(opened[1]):
         return Finished(*opened, judge(opened[1]))
     try:
+        for arm in request.shape.arms:
+            await wait_until_ready(arm, request.arm(arm), request.wait_ready_seconds, clock)
         async with AsyncExitStack() as stack:
             lanes = {arm: await reach(arm, request.arm(arm), request.times, clock, stack) for arm in request.shape.arms}
-            shared = _shared(lanes, await _identify(lanes))
+            shared = _shared(lanes, {arm: await identified(arm, lane) for arm, lane in lanes.items()})
             opened = opened or _new(request, policy_for(request.policy.policy, shared), clock)
             journal, gate = opened
             deadline = _deadline(gate.plan.policy, clock)
@@ -112,18 +116,6 @@ def _shared(lanes: dict[str, Lane], identities: dict[str, Identity]) -> bool:
         raise BadInput(str(error)) from error
 
 
-async def _identify(lanes: dict[str, Lane]) -> dict[str, Identity]:
-    found = {}
-    for arm, lane in lanes.items():
-        try:
-            found[arm] = await lane.identify()
-        except ModelNotServedError as error:
-            raise BadInput(f"{arm}: {error}") from error
-        except EngineError as error:
-            raise CouldNotMeasure(f"{arm}: {error}") from error
-    return found
-
-
 def _existing(request: RunRequest, clock: Clock) -> tuple[SqliteJournal, Gate] | None:
     """The store that is there already, if it is of this run."""
     if not request.store.exists():
@@ -157,6 +149,20 @@ async def _probe(runner: Runner) -> None:
     """The capability probe of every server. A server that never answered one is no measurement at all."""
     for arm in runner.lanes:
         try:
-            await runner.meet(arm)
+            await _meet(runner, arm)
         except EngineError as error:
             raise CouldNotMeasure(f"{arm}: the probe was not answered: {error}") from error
+
+
+async def _meet(runner: Runner, arm: str) -> None:
+    """Probe a server. One that asks to be left alone (429, 503) is left alone, as it is between cells."""
+    for in_a_row in count(1):
+        try:
+            await runner.meet(arm)
+            return
+        except EngineError as error:
+            if error.http_status not in BUSY_STATUS or runner.out_of_time():
+                raise
+            seconds = busy_wait_seconds(error.retry_after_seconds, in_a_row)
+            say(f"{arm}: the server is busy (HTTP {error.http_status}); its probe waits {seconds:.0f} s")
+            await runner.pause(seconds)

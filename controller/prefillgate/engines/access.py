@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
-from prefillgate.api.access import Access
+from prefillgate.api.access import Access, check_proxy, check_variable
 from prefillgate.engines.header_file import PROXY_AUTHORIZATION, Header, read_header_file
 from prefillgate.engines.http import EngineOptions
 from prefillgate.engines.tls import AccessError, tls_context
@@ -15,6 +14,13 @@ __all__ = ["AccessError", "access_findings", "engine_options"]
 
 def engine_options(access: Access, model: str | None, environment: Mapping[str, str]) -> EngineOptions:
     """The options that reach a server as `access` says. Raises `AccessError`."""
+    try:
+        if access.proxy is not None:
+            check_proxy(access.proxy)
+        if access.api_key_variable is not None:
+            check_variable(access.api_key_variable)
+    except ValueError as error:
+        raise AccessError(str(error)) from error
     key = None if access.api_key_variable is None else _key(access.api_key_variable, environment)
     headers = () if access.header_file is None else read_header_file(access.header_file)
     if key is not None and any(name.lower() == "authorization" for name, _ in headers):
@@ -22,16 +28,15 @@ def engine_options(access: Access, model: str | None, environment: Mapping[str, 
             f"header file {access.header_file} has an Authorization header, and {access.api_key_variable} holds an "
             "API key too (allowed: one of the two)"
         )
-    proxy = None if access.proxy is None else _proxy(access.proxy)
     ours, to_proxy = _sorted_out(headers)
-    if to_proxy and proxy is None:
+    if to_proxy and access.proxy is None:
         raise AccessError(f"header file {access.header_file} has Proxy-Authorization, and no proxy is named")
     return EngineOptions(
         api_key=key,
         model=model,
         ssl_context=tls_context(access),
         headers=ours,
-        proxy=proxy,
+        proxy=access.proxy,
         proxy_headers=to_proxy,
     )
 
@@ -50,6 +55,10 @@ def _key(variable: str, environment: Mapping[str, str]) -> str:
     """The key without the line end that a file read into a variable leaves. Its value stands in no message."""
     key = environment.get(variable, "").strip()
     if not key:
+        if variable != variable.upper():  # not how variables are named: it may be the key itself
+            raise AccessError(
+                "the variable named for the API key is not set (allowed: a variable's name, never the key)"
+            )
         raise AccessError(f"{variable} is not set in the environment (allowed: the name of a variable)")
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise AccessError(f"{variable} holds what no HTTP header can carry (allowed: one word of ASCII characters)")
@@ -60,21 +69,3 @@ def _sorted_out(headers: tuple[Header, ...]) -> tuple[tuple[Header, ...], tuple[
     """Headers for the server, and those for the proxy alone."""
     to_proxy = tuple(header for header in headers if header[0].lower() == PROXY_AUTHORIZATION)
     return tuple(header for header in headers if header not in to_proxy), to_proxy
-
-
-def _proxy(text: str) -> str:
-    """The proxy's address. Credentials in it are refused without quoting them: they would stand in the process list."""
-    allowed = "(allowed: http://HOST:PORT)"
-    try:
-        parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise AccessError(f"proxy: not an address: {allowed}") from error
-    if parts.username is not None or parts.password is not None or "@" in text:
-        raise AccessError(
-            f"proxy of {host or 'no host'}: credentials in an address would stand in the process list "
-            "(allowed: http://HOST:PORT, and a line `Proxy-Authorization: Basic ...` in a header file)"
-        )
-    if parts.scheme != "http" or not host or not port or parts.path.strip("/") or parts.query or parts.fragment:
-        raise AccessError(f"proxy {text!r} cannot be used {allowed}")
-    return text.rstrip("/")

@@ -10,16 +10,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from prefillgate.report.clean import one_line
+
 Body = dict[str, Any]
+MAX_NAMED_MODELS = 20
 
 
 class EngineError(Exception):
     """A server could not be reached or did not answer as its family does. Base of both kinds.
 
-    `http_status` is what it answered with, None where it gave no HTTP answer or a good one.
+    `http_status` is what it answered with, None where it gave no HTTP answer or a good one; `retry_after_seconds` is
+    how long it asked to be left alone.
     """
 
     http_status: int | None = None
+    retry_after_seconds: float | None = None
 
 
 class TransientEngineError(EngineError):
@@ -32,6 +37,10 @@ class TerminalEngineError(EngineError):
 
 class ModelNotServedError(TerminalEngineError):
     """The model asked for is none of those the server has."""
+
+
+class AmbiguousModelError(TerminalEngineError):
+    """The server has several models, and nobody said which one to measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,21 @@ class Identity:
     context_tokens: int | None = None  # per slot
     slots: int | None = None
     settings: tuple[tuple[str, str], ...] = ()
+
+
+def measured_model(url: str, identity: Identity) -> str:
+    """The id that goes into every body: the one asked for, else the only one served.
+
+    Raises `AmbiguousModelError` where several are served, `TerminalEngineError` where none is.
+    """
+    if identity.model is not None:
+        return identity.model
+    if not identity.models:
+        raise TerminalEngineError(f"{url} lists no model at /v1/models: is one loaded?")
+    listed = ", ".join(one_line(name, 100) for name in identity.models[:MAX_NAMED_MODELS])
+    more = len(identity.models) - MAX_NAMED_MODELS
+    rest = f" and {more} more" if more > 0 else ""
+    raise AmbiguousModelError(f"{url} serves {len(identity.models)} models and none was asked for: {listed}{rest}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from prefillgate.engines.assemble import Assembly, Failure
 from prefillgate.engines.base import (
@@ -28,11 +28,13 @@ from prefillgate.engines.base import (
     TransientEngineError,
 )
 from prefillgate.engines.http import EngineOptions, HttpLane, Sent, encode_body, quote
+from prefillgate.engines.secrets import Secrets
 from prefillgate.engines.sse import SseLimitError, SseParser
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 ROUTES = (CHAT, COMPLETIONS)
+MAX_ASKED_WAIT_SECONDS = 10.0  # between two small questions; who is to wait longer is told so by the caller
 FRESH_SHARE = 0.05  # STATISTICS.md section 1: fresh means cached / prompt <= 0.05
 _T = TypeVar("_T")
 
@@ -209,7 +211,7 @@ async def send_once(lane: HttpLane, request: PreparedRequest, timeout_seconds: f
         failure = collector.assembly.failure()
     else:
         failure = sent.failure
-    answer = _answer(sent, failure, collector, read)
+    answer = _without_secrets(_answer(sent, failure, collector, read), lane.secrets)
     first = collector.first_token_at
     return replace(
         answer,
@@ -249,6 +251,18 @@ def _answer(sent: Sent, failure: Failure | None, collector: _Collector, read: Re
     )
 
 
+def _without_secrets(answer: Answer, secrets: Secrets) -> Answer:
+    """A server that repeats our key in its answer must not bring it into the evidence."""
+    return replace(
+        answer,
+        detail=None if answer.detail is None else secrets.out_of_error(answer.detail),
+        content=secrets.out_of_answer(answer.content),
+        reasoning=secrets.out_of_answer(answer.reasoning),
+        tool_calls=secrets.out_of_answer(answer.tool_calls),
+        raw=secrets.out_of_answer(answer.raw),
+    )
+
+
 def _fields(counts: Counts) -> dict[str, Any]:
     return {name: getattr(counts, name) for name in Counts.__slots__}
 
@@ -281,12 +295,22 @@ def usage_cached_tokens(assembly: Assembly) -> int | None:
     return count(details if isinstance(details, dict) else None, "cached_tokens", assembly.note)
 
 
+_DOUBLED = wait_exponential(multiplier=0.2, max=2.0)
+
+
+def _wait(state: RetryCallState) -> float:
+    """Seconds until a question is asked again: twice as long each time, or as long as the server asked for."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    asked = error.retry_after_seconds if isinstance(error, EngineError) else None
+    return max(_DOUBLED(state), min(asked or 0.0, MAX_ASKED_WAIT_SECONDS))
+
+
 async def retried(options: EngineOptions, ask: Callable[[], Awaitable[_T]]) -> _T:
     """Ask an idempotent question again while the error is transient. Never put around a generation."""
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(TransientEngineError),
         stop=stop_after_attempt(max(1, options.attempts)),
-        wait=wait_exponential(multiplier=0.2, max=2.0),
+        wait=_wait,
         reraise=True,
     )
 
@@ -368,6 +392,7 @@ def probe_error(step: str, answer: Answer) -> EngineError:
     again = answer.http_status in (None, 429, 500, 502, 503, 504) and answer.reason != "Tls"
     error = TransientEngineError(words) if again else TerminalEngineError(words)
     error.http_status = None if answer.http_status == 200 else answer.http_status
+    error.retry_after_seconds = answer.retry_after_seconds
     return error
 
 

@@ -26,6 +26,14 @@ import httpx
 from prefillgate import __version__
 from prefillgate.engines.assemble import DETAIL_LIMIT, Failure, error_message
 from prefillgate.engines.base import Body, EngineError, TerminalEngineError, TransientEngineError
+from prefillgate.engines.failures import (
+    CREDENTIALS_FOR_PROXY,
+    EncodingError,
+    TooLongError,
+    engine_error,
+    failure_of,
+)
+from prefillgate.engines.secrets import Secrets
 from prefillgate.report.clean import one_line
 
 ERROR_BODY_BYTES = 64 * 1024
@@ -135,6 +143,7 @@ class HttpLane:
         self._auth = httpx.BasicAuth(base.user, base.password or "") if base.user else None
         self._client: httpx.AsyncClient | None = None
         self._in_handshake = False
+        self.secrets = Secrets(options.api_key, (*options.headers, *options.proxy_headers))
 
     async def __aenter__(self) -> HttpLane:
         options = self.options
@@ -169,7 +178,8 @@ class HttpLane:
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
-            raise TerminalEngineError(f"{self.url}{path} answered {_kind(body)}, not JSON: {quote(body)}") from None
+            said = f"{_kind(body)}, not JSON: {quote(self._hidden(body))}"
+            raise TerminalEngineError(f"{self.url}{path} answered {said}") from None
 
     async def get_bytes(self, path: str) -> bytes:
         """The body at `path`. Raises as `get_json` does; a status that will not change is an `HttpStatusError`."""
@@ -183,10 +193,10 @@ class HttpLane:
                 async for chunk in _bounded(response, self.options.max_reply_bytes):
                     body += chunk
                 status, headers = response.status_code, response.headers
-        except (httpx.HTTPError, TimeoutError, _TooLongError, _EncodingError) as error:
-            raise _engine_error(f"{self.url}{path}", self._failure(error)[0]) from error
+        except (httpx.HTTPError, TimeoutError, TooLongError, EncodingError) as error:
+            raise engine_error(f"{self.url}{path}", self._failure(error)[0]) from error
         if status != 200:
-            raise status_error(f"{self.url}{path}", status, bytes(body))
+            raise status_error(f"{self.url}{path}", status, self._hidden(bytes(body)), headers)
         return bytes(body), headers
 
     async def post(self, path: str, body: bytes, timeout_seconds: float, sink: Callable[[bytes], bool]) -> Sent:
@@ -205,7 +215,7 @@ class HttpLane:
                     if sink(chunk):
                         break
                 return Sent(200, _content_type(response))
-        except (httpx.HTTPError, TimeoutError, _TooLongError, _EncodingError) as error:
+        except (httpx.HTTPError, TimeoutError, TooLongError, EncodingError) as error:
             failure, accepted = self._failure(error)
             if failure.reason == "Timeout":
                 failure = Failure("Timeout", f"no complete answer within {timeout_seconds:g} s")
@@ -218,17 +228,22 @@ class HttpLane:
         try:
             async for chunk in _bounded(response, ERROR_BODY_BYTES):
                 body += chunk
-        except (httpx.HTTPError, _TooLongError, _EncodingError):
+        except (httpx.HTTPError, TooLongError, EncodingError):
             # The status is the news; what was read of the message will do.
             pass
+        said = self._hidden(bytes(body))
         return Sent(
             http_status=status,
             content_type=_content_type(response),
-            failure=Failure("HttpError", _status_words(status, bytes(body), response.headers)),
+            failure=Failure("HttpError", _status_words(status, said, response.headers)),
             accepted=not (300 <= status < 500 or status == 503),
             retry_after_seconds=_retry_after(response.headers),
-            error_body=bytes(body).decode("utf-8", "replace"),
+            error_body=said.decode("utf-8", "replace"),
         )
+
+    def _hidden(self, body: bytes) -> bytes:
+        """An error's body without our secrets."""
+        return self.secrets.out_of_error(body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     @asynccontextmanager
     async def _open(self, method: str, path: str, body: bytes | None = None) -> AsyncIterator[httpx.Response]:
@@ -257,7 +272,7 @@ class HttpLane:
             # A server of plain HTTP waits for the end of what it takes for a request line.
             detail = "connected, but no TLS handshake within the connect timeout; does this server speak plain http?"
             return Failure("Tls", detail), False
-        return _failure(error)
+        return failure_of(error, self.options.proxy)
 
 
 class HttpStatusError(TerminalEngineError):
@@ -269,20 +284,12 @@ class HttpStatusError(TerminalEngineError):
         self.words = words
 
 
-class _TooLongError(Exception):
-    """More bytes than allowed."""
-
-
-class _EncodingError(Exception):
-    """A content encoding that was not asked for and cannot be undone."""
-
-
-def status_error(where: str, status: int, body: bytes) -> EngineError:
+def status_error(where: str, status: int, body: bytes, headers: httpx.Headers) -> EngineError:
     """The error for a status other than 200, with the server's own message."""
-    words = _status_words(status, body, httpx.Headers())
+    words = _status_words(status, body, headers)
     if status in _TRANSIENT_STATUS:
         error = TransientEngineError(f"{where}: {words}")
-        error.http_status = status
+        error.http_status, error.retry_after_seconds = status, _retry_after(headers)
         return error
     return HttpStatusError(where, status, words)
 
@@ -304,6 +311,8 @@ def _status_words(status: int, body: bytes, headers: httpx.Headers) -> str:
     hint = ""
     if status in (401, 403):
         hint = " (an API key is needed, or the one given is not accepted)"
+    elif status == 407:
+        hint = f" ({CREDENTIALS_FOR_PROXY})"
     elif 300 <= status < 400:
         hint = f" (redirects to {one_line(headers.get('location', 'nowhere'), 200)}; give that address)"
     try:
@@ -337,65 +346,16 @@ async def _bounded(response: httpx.Response, limit: int) -> AsyncIterator[bytes]
     if encoding in ("gzip", "x-gzip", "deflate"):
         unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     elif encoding not in ("", "identity"):
-        raise _EncodingError(f"the reply is encoded as {one_line(encoding, 40)!r}, which was not asked for")
+        raise EncodingError(f"the reply is encoded as {one_line(encoding, 40)!r}, which was not asked for")
     size = 0
     async for chunk in response.aiter_raw():
         if unpack is not None:
             try:
                 chunk = unpack.decompress(chunk, limit - size + 1)
             except zlib.error as error:
-                raise _EncodingError(f"the reply says {encoding} and is not: {error}") from error
+                raise EncodingError(f"the reply says {encoding} and is not: {error}") from error
         size += len(chunk)
         if size > limit:
-            raise _TooLongError(f"the reply is longer than {limit} bytes")
+            raise TooLongError(f"the reply is longer than {limit} bytes")
         if chunk:
             yield chunk
-
-
-def _failure(error: Exception) -> tuple[Failure, bool]:
-    """The engine's word for a network error, and whether the server had taken the request."""
-    words = one_line(str(error) or type(error).__name__, DETAIL_LIMIT)
-    if isinstance(error, _TooLongError):
-        return Failure("TooLong", words), True
-    if isinstance(error, _EncodingError):
-        return Failure("BadEncoding", words), True
-    if isinstance(error, httpx.ConnectTimeout):
-        return Failure("ConnectTimeout", "no connection within the connect timeout"), False
-    if isinstance(error, httpx.ConnectError):
-        if _cause(error, ssl.SSLError) is not None:
-            return Failure("Tls", words), False
-        return Failure("ConnectionRefused", _connect_words(error, words)), False
-    if isinstance(error, TimeoutError | httpx.TimeoutException):
-        return Failure("Timeout", "no complete answer in time"), True
-    if isinstance(error, httpx.NetworkError):
-        return Failure("ConnectionLost", words), True
-    if isinstance(error, httpx.RemoteProtocolError):
-        # h11's words for a connection that ended before the reply did.
-        lost = "peer closed" in words or "disconnected" in words
-        return Failure("ConnectionLost" if lost else "NotHttp", words), True
-    if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-        return Failure("BadRequest", words), False
-    return Failure(type(error).__name__, words), True
-
-
-def _cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    while error is not None and not isinstance(error, kind):
-        error = error.__cause__ or error.__context__
-    return error
-
-
-def _connect_words(error: BaseException, words: str) -> str:
-    """The operating system's words beside the library's, which only say that nothing worked."""
-    deepest = error
-    while (below := deepest.__cause__ or deepest.__context__) is not None:
-        deepest = below
-    if isinstance(deepest, OSError) and str(deepest) not in words:
-        return one_line(f"{words}: {deepest}", DETAIL_LIMIT)
-    return words
-
-
-def _engine_error(where: str, failure: Failure) -> EngineError:
-    text = f"{where}: {failure.reason}: {failure.detail}"
-    if failure.reason in ("Tls", "NotHttp", "TooLong", "BadEncoding", "BadRequest"):
-        return TerminalEngineError(text)
-    return TransientEngineError(text)

@@ -27,6 +27,7 @@ from prefillgate.engines.base import (
     Look,
     PreparedRequest,
     TransientEngineError,
+    measured_model,
 )
 from prefillgate.engines.http import encode_body
 from prefillgate.replay.clock import Clock
@@ -93,8 +94,9 @@ class Lane:
         self._look: Look | None = None  # the last one, while nothing was sent since
 
     async def identify(self) -> Identity:
-        """Who is there, without a probe. Raises `EngineError`."""
-        self.identity = await self.engine.discover()
+        """Who is there, with the model to measure, without a probe. Raises `EngineError`."""
+        found = await self.engine.discover()
+        self.identity = replace(found, model=measured_model(self.engine.url, found))
         return self.identity
 
     async def meet(self) -> EpochSeen | None:
@@ -296,7 +298,8 @@ class Lane:
         """The invalid cell of a server that could not even be asked. Of its HTTP status only "busy" is kept: any other
         one is no answer to this body."""
         status = error.http_status if error.http_status in BUSY_STATUS else None
-        return self._not_sent(step, case, _reason(error), str(error), status)
+        measurement = self._not_sent(step, case, _reason(error), str(error), status)
+        return replace(measurement, retry_after_seconds=error.retry_after_seconds)
 
     def _cell(self, step: RunCell, case: Case, status: Status) -> Cell:
         seen = self.seen
@@ -383,7 +386,7 @@ def _reason(error: EngineError) -> str:
         return "NotIdle"
     if error.http_status in BUSY_STATUS:
         return "Busy"
-    for word in ("ConnectionRefused", "ConnectTimeout", "Tls", "ConnectionLost", "Timeout", "EpochChanged"):
+    for word in ("ConnectionRefused", "ConnectTimeout", "Tls", "Proxy", "ConnectionLost", "Timeout", "EpochChanged"):
         if f": {word}: " in str(error):
             return word
     return "HttpError" if error.http_status is not None else "NotServed"

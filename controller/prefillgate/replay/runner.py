@@ -40,6 +40,13 @@ MAX_UNTOLD_BUSY_WAIT_SECONDS = 30.0
 MAX_BUSY_WAIT_SECONDS = 300.0  # of what a server asks for; it is asked again then
 
 
+def busy_wait_seconds(asked: float | None, in_a_row: int) -> float:
+    """How long a server is left alone that said 429 or 503 `in_a_row` times, the last time asking for `asked`."""
+    if asked is not None:
+        return max(FIRST_BUSY_WAIT_SECONDS, min(asked, MAX_BUSY_WAIT_SECONDS))
+    return min(FIRST_BUSY_WAIT_SECONDS * 2.0 ** min(in_a_row - 1, 10), MAX_UNTOLD_BUSY_WAIT_SECONDS)
+
+
 class Watcher(Protocol):
     """Who is told what happens, as it happens."""
 
@@ -85,7 +92,7 @@ class Runner:
     async def run(self) -> Ruling:
         """Go on until the schedule says stop."""
         while True:
-            if self._out_of_time():
+            if self.out_of_time():
                 self._pass_deadline()
             step = next_step(self.gate)
             if isinstance(step, Stop):
@@ -102,7 +109,8 @@ class Runner:
         else:
             await self._separate(step)
 
-    def _out_of_time(self) -> bool:
+    def out_of_time(self) -> bool:
+        """Whether the deadline is here and was not written down yet."""
         return self.deadline_at is not None and self.gate.deadline is None and self.clock.now() >= self.deadline_at
 
     def _pass_deadline(self) -> None:
@@ -135,7 +143,7 @@ class Runner:
         busy = event.http_status in BUSY_STATUS
         self._busy_in_a_row = self._busy_in_a_row + 1 if busy else 0
         if event.cell.status is Status.INVALID:
-            await self._pause(self._wait_after(measurement, lane.times))
+            await self.pause(self._wait_after(measurement, lane.times))
 
     async def _others_at_rest(self, arm: str) -> None:
         """The other arm's server may still compute an answer that its client gave up: never both at once."""
@@ -146,14 +154,12 @@ class Runner:
     def _wait_after(self, measurement: Measurement, times: LaneTimes) -> float:
         """Seconds to leave the server alone after an invalid cell."""
         event, asked = measurement.event, measurement.retry_after_seconds
-        if asked is not None:
-            return max(FIRST_BUSY_WAIT_SECONDS, min(asked, MAX_BUSY_WAIT_SECONDS))
-        if event.http_status in BUSY_STATUS:
-            doubled = FIRST_BUSY_WAIT_SECONDS * 2.0 ** min(self._busy_in_a_row - 1, 10)
-            return min(doubled, MAX_UNTOLD_BUSY_WAIT_SECONDS)
+        if asked is not None or event.http_status in BUSY_STATUS:
+            return busy_wait_seconds(asked, self._busy_in_a_row)
         return times.refused_pause_seconds if event.reason in REFUSALS else times.invalid_pause_seconds
 
-    async def _pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
+        """Wait, not beyond the deadline."""
         if self.deadline_at is not None:
             seconds = max(0.0, min(seconds, self.deadline_at - self.clock.now()))
         await self.clock.sleep(seconds)
@@ -199,7 +205,7 @@ class Runner:
 
     async def _separate(self, step: Separate) -> None:
         """Wait until the replicate stands apart from its trigger: a new candidate epoch, or the policy's gap."""
-        while not self._out_of_time():
+        while not self.out_of_time():
             self.watcher.waiting(self.gate, step)
             restarted = await self._restarted(step)
             now = self.clock.now()
@@ -210,7 +216,7 @@ class Runner:
                 gap = self.gate.plan.policy.replicate.gap_seconds
                 self.record(SeparationKept(step.number, now, "gap", f"{gap:g} s after the last bad cell"))
                 return
-            await self._pause(min(SEPARATION_POLL_SECONDS, step.not_before - now))
+            await self.pause(min(SEPARATION_POLL_SECONDS, step.not_before - now))
 
     async def _restarted(self, step: Separate) -> str | None:
         """What the candidate's new epoch is, once it was probed; None while it is the old one or away."""
