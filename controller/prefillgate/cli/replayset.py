@@ -11,6 +11,7 @@ import click
 
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.problems import json_line, say_problems
+from prefillgate.cli.try_command import command as try_command
 
 if TYPE_CHECKING:
     from prefillgate.api.errors import Problem
@@ -25,7 +26,7 @@ EXAMPLE_URL = "http://127.0.0.1:1"
 
 @click.group(name="replayset")
 def command() -> None:
-    """Lint or show a replay set.
+    """Lint, show or try a replay set.
 
     A replay set is OpenAI Batch JSONL: one case a line with custom_id, method (POST), url (/v1/chat/completions or
     /v1/completions) and body, the request as your application sends it. The optional key `prefillgate` of a line
@@ -58,6 +59,9 @@ def lint(replay_set: str, as_json: bool) -> int:
             click.echo(_row(case))
         _say_lint(found)
     return 2 if found.problems else 0
+
+
+command.add_command(try_command)
 
 
 class _Lint:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from prefillgate.cli.running import Finished
     from prefillgate.replay.session import RunRequest
 
-EXIT_TERMINATED = 143
 EXAMPLES = """\b
 Examples:
   prefillgate run --baseline http://127.0.0.1:8081 --candidate http://127.0.0.1:8082 --replay-set demo
@@ -116,13 +112,14 @@ def command(ctx: click.Context, /, **options: Any) -> int:
 
 
 def _execute(request: RunRequest, options: dict[str, Any], resume: Callable[..., str]) -> int:
+    from prefillgate.cli.interruptible import carry_out
     from prefillgate.cli.progress import Progress
     from prefillgate.cli.running import RunBroken, execute
 
     say(f"store: {request.store}")
     _check_report(request, options)
     try:
-        finished = _carry_out(execute(request, Progress(options["quiet"])))
+        finished = carry_out(execute(request, Progress(options["quiet"])))
         needed = finished.verdict.budget_needed
         code = _tell(finished, request, options)
         if needed is not None:
@@ -134,36 +131,6 @@ def _execute(request: RunRequest, options: dict[str, Any], resume: Callable[...,
         return error.exit_code
     except (KeyboardInterrupt, SystemExit):
         _say_resume("interrupted", resume())
-        raise
-
-
-def _carry_out(run: Coroutine[Any, Any, Finished]) -> Finished:
-    """The run, in an event loop. SIGTERM cancels it between two steps and ends in SystemExit(143).
-
-    An exception raised out of a signal handler could strike anywhere, also where Python swallows it.
-    """
-    terminated = False
-
-    async def cancellable() -> Finished:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-
-        def terminate(number: int, frame: FrameType | None) -> None:
-            nonlocal terminated
-            terminated = True
-            if task is not None:
-                loop.call_soon_threadsafe(task.cancel)
-
-        before = signal.signal(signal.SIGTERM, terminate)
-        try:
-            return await run
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-    try:
-        return asyncio.run(cancellable())
-    except asyncio.CancelledError:
-        if terminated:
-            raise SystemExit(EXIT_TERMINATED) from None
         raise
 
 

@@ -121,6 +121,12 @@ class Runner:
 
     # -- cells
 
+    async def loose(self, step: RunCell) -> None:
+        """Run a cell that no schedule asked for, then the checks on its answer."""
+        await self._run_cell(step)
+        if any(event.cell_id == step.cell_id for event in self.gate.unchecked()):
+            await self._check_cell(CheckCell(step.cell_id))
+
     async def meet(self, arm: str) -> None:
         """Probe this arm's server if its present life was not met yet, and write that down. Raises `EngineError`."""
         if self.one_server and self._last_arm not in (None, arm):
