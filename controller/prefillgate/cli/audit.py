@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefillgate.cli.errors import BadInput
-from prefillgate.cli.outcome import exit_code, say
+from prefillgate.cli.outcome import columns, exit_code, palette, say
 from prefillgate.cli.problems import say_problems
 
 if TYPE_CHECKING:
@@ -123,6 +123,6 @@ def _document(verdict: Verdict) -> str:
 
 
 def _page(verdict: Verdict) -> str:
-    from prefillgate.report.terminal import render_terminal
+    from prefillgate.report.terminal import SummaryOptions, render_terminal
 
-    return render_terminal(verdict)
+    return render_terminal(verdict, SummaryOptions(palette=palette(), width=columns()))

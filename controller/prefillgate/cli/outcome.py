@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"promote": 0, "hold": 10, "continue": 10, "rollback": 20}
 EXIT_NOT_MEASURED = 1
+FEWEST_COLUMNS, MOST_COLUMNS = 60, 100
 
 
 def exit_code(verdict: Verdict) -> int:
@@ -46,7 +47,7 @@ def summary(verdict: Verdict, store: Path, report: Path | None) -> str:
     from prefillgate.report.terminal import SummaryOptions, render_terminal
 
     override = f'prefillgate override {quoted(str(store))} --rollback --reason "..."'
-    options = SummaryOptions(override, "" if report is None else str(report), palette())
+    options = SummaryOptions(override, "" if report is None else str(report), palette(), columns())
     return render_terminal(verdict, options)
 
 
@@ -57,6 +58,15 @@ def palette() -> Palette:
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return Palette()
     return Palette(good="\x1b[32m", bad="\x1b[31m", warn="\x1b[33m", dim="\x1b[2m", bold="\x1b[1m", reset="\x1b[0m")
+
+
+def columns() -> int:
+    """Columns to write for: those of the terminal or of COLUMNS, from 60 to 100; 100 where there is no terminal."""
+    import shutil
+
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return MOST_COLUMNS
+    return min(MOST_COLUMNS, max(FEWEST_COLUMNS, shutil.get_terminal_size((MOST_COLUMNS, 24)).columns))
 
 
 def quoted(text: str) -> str:

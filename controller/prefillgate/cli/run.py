@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     from prefillgate.cli.run_request import requested
 
     try:
-        request = requested(options)
+        request = replace(requested(options), command=given_words(ctx))
         if options["dry_run"]:
             from prefillgate.cli.dry_run import dry_run
 
@@ -186,26 +187,30 @@ def resume_command(ctx: click.Context, request: RunRequest, budget: int | None =
 
     `budget` takes the place of the one that was given.
     """
-    left_out = ("store", "seed") if budget is None else ("store", "seed", "budget")
-    words = ["prefillgate", "run"]
+    words = ["prefillgate", *given_words(ctx, ("store", "seed") if budget is None else ("store", "seed", "budget"))]
+    words += [] if budget is None else ["--budget", str(budget)]
+    return " ".join(map(quoted, [*words, "--store", str(request.store)]))
+
+
+def given_words(ctx: click.Context, left_out: tuple[str, ...] = ("store", "seed")) -> tuple[str, ...]:
+    """`run` and what was given on its command line, but for the options left out."""
+    words = ["run"]
     for parameter in ctx.command.params:
         name = parameter.name or ""
-        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE or name in left_out:
-            continue
-        words += _words(parameter, ctx.params[name])
-    words += [] if budget is None else ["--budget", str(budget)]
-    return " ".join([*words, "--store", quoted(str(request.store))])
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and name not in left_out:
+            words += _words(parameter, ctx.params[name])
+    return tuple(words)
 
 
 def _words(parameter: click.Parameter, value: Any) -> list[str]:
     """One option or argument as it was given."""
     flag = parameter.opts[0]
     if isinstance(parameter, click.Argument):
-        return [quoted(str(value))]
+        return [str(value)]
     if isinstance(parameter, click.Option) and parameter.is_flag:
         return [flag]
     values = value if parameter.multiple else (value,)
-    return [word for one in values for word in (flag, quoted(_text(one)))]
+    return [word for one in values for word in (flag, _text(one))]
 
 
 def _text(value: Any) -> str:

@@ -65,6 +65,7 @@ class Planned:
     differences: tuple[Difference, ...] = ()
     first_replicate: int = 1  # replicates are numbered for the life of a pair of profile digests
     shape: Shape = field(default_factory=Shape)
+    command: tuple[str, ...] = ()  # the words of the command line that began it, without store and seed
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class RunRequest:
     baseline_store: Path | None = None  # an earlier run whose baseline is shown beside this one
     baseline_max_age_days: float = 14.0
     budget: int | None = None  # prefills, both arms, where it is not the policy's
+    command: tuple[str, ...] = ()  # the words of the command line, without store and seed
 
     def arm(self, name: str) -> ArmRequest:
         """The request of one arm. Raises KeyError for a baseline where there is none."""
@@ -86,6 +87,7 @@ def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) 
         candidate_url=named(request.candidate),
         differences=request.differences,
         shape=request.shape,
+        command=request.command,
     )
 
 

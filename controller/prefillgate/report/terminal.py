@@ -1,7 +1,11 @@
-"""The verdict on one screen of a terminal: at most 40 lines of 100 columns, for the engineer on call."""
+"""The verdict on one screen of a terminal, for the engineer on call: at most 40 lines of 100 columns.
+
+A narrower terminal gets more lines in proportion, so that it loses no words.
+"""
 
 from __future__ import annotations
 
+import math
 import textwrap
 import unicodedata
 from dataclasses import dataclass
@@ -27,6 +31,7 @@ from prefillgate.report.words import (
 WIDTH = 100
 LINES = 40
 _INDENT = 16
+_TABLE_WIDTH = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +48,12 @@ class Palette:
 
 @dataclass(frozen=True, slots=True)
 class SummaryOptions:
-    """`override_command` is the one command that overrides a refusal; empty: none is offered."""
+    """`override_command` is the one command that overrides a refusal; empty: none is offered. `width` in columns."""
 
     override_command: str = ""
     report_path: str = ""
     palette: Palette = Palette()
+    width: int = WIDTH
 
 
 SENTENCE_LINES = 13
@@ -56,77 +62,112 @@ PLAIN = SummaryOptions()
 
 def render_terminal(verdict: Verdict, options: SummaryOptions = PLAIN) -> str:
     """The summary, a newline at its end. Colour codes do not count as columns."""
+    paper = _Paper(options.width)
     sections = [
-        _head(verdict, options.palette),
-        _sentences(verdict),
-        _changed(verdict),
-        _arms(verdict, options.palette),
-        _evidence(verdict),
-        _rest(verdict, options),
+        _head(verdict, options.palette, paper),
+        _sentences(verdict, paper),
+        _changed(verdict, paper),
+        _arms(verdict, options.palette, paper),
+        _evidence(verdict, paper),
+        _rest(verdict, options, paper),
     ]
     lines = [line for section in sections if section for line in (*section, "")]
-    return "\n".join(_fit(lines[:-1], options)) + "\n"
+    return "\n".join(_fit(lines[:-1], options, paper)) + "\n"
 
 
-def _head(verdict: Verdict, palette: Palette) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Paper:
+    """So many columns, and lines to match: what takes one line of `WIDTH` columns may take two of half the width."""
+
+    width: int
+
+    def lines(self, count: int) -> int:
+        return math.ceil(count * WIDTH / self.width)
+
+    def field(self, name: str, text: str, limit: int) -> list[str]:
+        """A name in the margin with its text beside it, in at most so many lines of `WIDTH` columns."""
+        wrapped = self.wrap(text, " " * _INDENT, limit)
+        return [f"{name:<{_INDENT}}{wrapped[0][_INDENT:]}", *wrapped[1:]] if wrapped else []
+
+    def wrap(self, text: str, indent: str, limit: int) -> list[str]:
+        """`text` on as many lines as it takes, cut at so many of `WIDTH` columns."""
+        room, limit = self.width - len(indent), self.lines(limit)
+        lines = textwrap.wrap(one_line(text, 1000), room, break_on_hyphens=False)
+        if len(lines) > limit:
+            lines = [*lines[: limit - 1], f"{lines[limit - 1][: room - 1]}…"]
+        return [_cut(f"{indent}{line}", self.width) for line in lines]
+
+
+def _head(verdict: Verdict, palette: Palette, paper: _Paper) -> list[str]:
     decision = verdict.decision
     good = decision.promotion is Promotion.ALLOWED
     colour = palette.good if good else palette.bad if decision.rollback is Rollback.ALLOWED else palette.warn
     promotion = _paint(decision.promotion.value, palette.good if good else palette.warn, palette)
     rollback = _paint(decision.rollback.value, palette.bad if decision.rollback is Rollback.ALLOWED else "", palette)
     word = headline(verdict)
-    title = _cut(one_line(verdict.title), WIDTH - len(word) - 2)
+    title = _cut(one_line(verdict.title), paper.width - len(word) - 2)
     return [
         f"{_paint(word, palette.bold + colour, palette)}  {title}",
         f"{'decision':<{_INDENT}}{decision.decision.value}",
         f"{'promotion':<{_INDENT}}{promotion}",
         f"{'rollback':<{_INDENT}}{rollback}",
-        *_field("reason", decision.reason, 1),
-        *_field("cause", decision.cause, 1),
+        *paper.field("reason", decision.reason, 1),
+        *paper.field("cause", decision.cause, 1),
     ]
 
 
-def _sentences(verdict: Verdict) -> list[str]:
+def _sentences(verdict: Verdict, paper: _Paper) -> list[str]:
     told: list[str] = []
     for sentence in verdict.decision.sentences:
-        told += _wrap(sentence, "", 3)
-    return told if len(told) <= SENTENCE_LINES else [*told[: SENTENCE_LINES - 1], "…"]
+        told += paper.wrap(sentence, "", 3)
+    most = paper.lines(SENTENCE_LINES)
+    return told if len(told) <= most else [*told[: most - 1], "…"]
 
 
-def _changed(verdict: Verdict) -> list[str]:
+def _changed(verdict: Verdict, paper: _Paper) -> list[str]:
     lines: list[str] = []
     for index, each in enumerate(verdict.differences[:3]):
         sides = f"{_known(each.baseline)} -> {_known(each.candidate)}"
         told = f"{each.area}: {each.name}, {sides}{'' if each.declared else ' (UNDECLARED)'}"
-        lines += _field("what changed" if index == 0 else "", told, 1)
+        lines += paper.field("what changed" if index == 0 else "", told, 1)
     if not lines:
-        return _field("what changed", "no difference known" if verdict.baseline else "no baseline to differ from", 1)
+        none = "no difference known" if verdict.baseline else "no baseline to differ from"
+        return paper.field("what changed", none, 1)
     if len(verdict.differences) > 3:
-        lines += _field("", f"and {len(verdict.differences) - 3} more differences", 1)
+        lines += paper.field("", f"and {len(verdict.differences) - 3} more differences", 1)
     return lines
 
 
-def _arms(verdict: Verdict, palette: Palette) -> list[str]:
-    def row(name: str, counts: ArmCounts) -> str:
-        cells = f"{requests_of(counts):<20}{percent_interval(counts.request_interval):<18}"
-        units = f"{prefills_of(counts):<20}{percent_interval(counts.prefill_interval)}"
-        return f"{name:<{_INDENT}}{cells}{units}"
-
-    head = f"{'':<{_INDENT}}{'requests':<20}{'95 % interval':<18}{'prefills':<20}95 % interval"
-    lines = [
-        _paint(head, palette.dim, palette),
-        *(row(arm, counts) for arm, _, counts in verdict.arms),
-    ]
+def _arms(verdict: Verdict, palette: Palette, paper: _Paper) -> list[str]:
+    if paper.width < _TABLE_WIDTH:
+        lines = [line for arm, _, counts in verdict.arms for line in _stacked(arm, counts)]
+    else:
+        head = f"{'':<{_INDENT}}{'requests':<20}{'95 % interval':<18}{'prefills':<20}95 % interval"
+        lines = [_paint(head, palette.dim, palette), *(_row(arm, counts) for arm, _, counts in verdict.arms)]
     counts = verdict.candidate
     told = f"n {counts.decision_prefills}, k {counts.bad_for_promotion}; besides prefills: {counting(counts)}"
     cases = bad_cases(verdict)
     if cases:
         named = ", ".join(one_line(case, 30) for case in cases[:3])
         told += f"; bad: {named}{f' and {len(cases) - 3} more' if len(cases) > 3 else ''}"
-    return lines + _wrap(told, " " * _INDENT, 2)
+    return lines + paper.wrap(told, " " * _INDENT, 2)
 
 
-def _evidence(verdict: Verdict) -> list[str]:
+def _row(name: str, counts: ArmCounts) -> str:
+    cells = f"{requests_of(counts):<20}{percent_interval(counts.request_interval):<18}"
+    units = f"{prefills_of(counts):<20}{percent_interval(counts.prefill_interval)}"
+    return f"{name:<{_INDENT}}{cells}{units}"
+
+
+def _stacked(name: str, counts: ArmCounts) -> list[str]:
+    """The row of the table on two lines."""
+    return [
+        f"{name:<{_INDENT}}requests {requests_of(counts)}, {percent_interval(counts.request_interval)}",
+        f"{'':<{_INDENT}}prefills {prefills_of(counts)}, {percent_interval(counts.prefill_interval)}",
+    ]
+
+
+def _evidence(verdict: Verdict, paper: _Paper) -> list[str]:
     lines: list[str] = []
     for view in verdict.replicates[-2:]:
         told = (
@@ -134,30 +175,30 @@ def _evidence(verdict: Verdict) -> list[str]:
             f"{view.candidate_bad} of {view.candidate_units} candidate prefills bad, "
             f"E {number(view.e_value)} (confirms at {number(view.threshold)})"
         )
-        lines += _field(f"replicate {view.number}", told, 2)
+        lines += paper.field(f"replicate {view.number}", told, 2)
     view_ = verdict.throughput
     if view_.state is ThroughputState.NOT_COMPARED:
         told = view_.sentence or "not compared"
     else:
         told = f"{speed(view_.state)}, {change(view_.ratio)} ({change_interval(view_.ratio_interval)}), "
         told += f"margin {percent(view_.margin)}, {plural(view_.pairs_used, 'pair')}"
-    lines += _field("decode speed", told, 2)
+    lines += paper.field("decode speed", told, 2)
     if verdict.shape is not None and verdict.shape.shared:
-        lines += _field("isolation", "shared: the servers served others meanwhile", 1)
+        lines += paper.field("isolation", "shared: the servers served others meanwhile", 1)
     if not verdict.replay_set_sha256:  # a log: its prefills were spent by somebody else
-        return lines + _field("policy", f"{verdict.policy_name}, {plural(verdict.prefills_used, 'prefill')}", 1)
+        return lines + paper.field("policy", f"{verdict.policy_name}, {plural(verdict.prefills_used, 'prefill')}", 1)
     used = f"{verdict.prefills_used} of {verdict.budget} prefills, policy {verdict.policy_name}"
-    return lines + _field("budget", used, 1)
+    return lines + paper.field("budget", used, 1)
 
 
-def _rest(verdict: Verdict, options: SummaryOptions) -> list[str]:
+def _rest(verdict: Verdict, options: SummaryOptions, paper: _Paper) -> list[str]:
     lines: list[str] = []
     for index, each in enumerate(verdict.decision.what_would_change[:3]):
-        lines += _field("would change it" if index == 0 else "", each, 2)
+        lines += paper.field("would change it" if index == 0 else "", each, 2)
     for index, note in enumerate(verdict.notes[:2]):
-        lines += _field("notes" if index == 0 else "", note, 1)
+        lines += paper.field("notes" if index == 0 else "", note, 1)
     if len(verdict.notes) > 2:
-        lines += _field("", f"and {len(verdict.notes) - 2} more notes in the report", 1)
+        lines += paper.field("", f"and {len(verdict.notes) - 2} more notes in the report", 1)
     blocked = verdict.decision.promotion is Promotion.BLOCKED
     if options.override_command and blocked and verdict.decision.rollback is Rollback.REFUSED:
         lines.append(f"{'override':<{_INDENT}}{one_line(options.override_command)}")
@@ -166,26 +207,14 @@ def _rest(verdict: Verdict, options: SummaryOptions) -> list[str]:
     return lines
 
 
-def _fit(lines: list[str], options: SummaryOptions) -> list[str]:
+def _fit(lines: list[str], options: SummaryOptions, paper: _Paper) -> list[str]:
     """Blank lines go first; a path or a command is never cut, so what the screen cannot hold ends above them."""
-    if len(lines) <= LINES:
+    most = paper.lines(LINES)
+    if len(lines) <= most:
         return lines
     dense = [line for line in lines if line]
     kept = sum(1 for told in (options.override_command, options.report_path) if told)
-    return dense if len(dense) <= LINES else dense[: LINES - kept] + dense[len(dense) - kept :]
-
-
-def _field(name: str, text: str, limit: int) -> list[str]:
-    wrapped = _wrap(text, " " * _INDENT, limit)
-    return [f"{name:<{_INDENT}}{wrapped[0][_INDENT:]}", *wrapped[1:]] if wrapped else []
-
-
-def _wrap(text: str, indent: str, limit: int) -> list[str]:
-    room = WIDTH - len(indent)
-    lines = textwrap.wrap(one_line(text, 1000), room, break_on_hyphens=False)
-    if len(lines) > limit:
-        lines = [*lines[: limit - 1], f"{lines[limit - 1][: room - 1]}…"]
-    return [_cut(f"{indent}{line}", WIDTH) for line in lines]
+    return dense if len(dense) <= most else dense[: most - kept] + dense[len(dense) - kept :]
 
 
 def _cut(text: str, columns: int) -> str:
