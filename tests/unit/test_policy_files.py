@@ -176,12 +176,13 @@ def test_the_digest_is_of_the_numbers_and_checks_however_written(tmp_path: Path)
         (
             {"marginPercent": 10, "checks": [{"type": "Regexp"}]},
             'spec.checks[0].type: "Regexp" (allowed: NotEmpty, ReasoningOnly, MinWords, BareVerdict, Regex, '
-            "JsonSchema, Cel, FinishReason, Cut, Loop, TemplateTokens, ForeignText, Expect, EqualToBaseline, Plugin)",
+            "JsonSchema, Cel, FinishReason, Cut, Loop, TemplateTokens, ForeignText, Expect, EqualToBaseline, Plugin, "
+            "Exec, Judge)",
         ),
         (
             {"marginPercent": 10, "checks": ["not_empty"]},
             'spec.checks[0]: "not_empty" (allowed: type, name, minWords, bareVerdict, regex, jsonSchema, cel, '
-            "finishReason, loop, templateTokens, plugin)",
+            "finishReason, loop, templateTokens, plugin, exec, judge)",
         ),
         (
             {"marginPercent": 10, "checks": [{"type": "Loop", "regex": {"mustMatch": "x"}}]},

@@ -16,10 +16,12 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from prefillgate.api.asking_spec import Exec, Judge
 from prefillgate.api.check_type import SHORT_FORMS, CheckType
 from prefillgate.api.errors import Problem, shown
 from prefillgate.api.model import WireModel, validate
@@ -101,6 +103,8 @@ class CheckModel(WireModel):
     loop: Loop | None = None
     template_tokens: TemplateTokens | None = None
     plugin: Plugin | None = None
+    exec: Exec | None = None
+    judge: Judge | None = None
 
     @model_validator(mode="after")
     def _own_parameters_only(self) -> CheckModel:
@@ -130,24 +134,31 @@ PARAMETERS: dict[str, Callable[[], WireModel] | None] = {
     "loop": Loop,
     "template_tokens": TemplateTokens,
     "plugin": None,
+    "exec": None,
+    "judge": None,
 }
 REQUIRED_PARAMETERS = tuple(name for name, default in PARAMETERS.items() if default is None)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckSpec:
-    """A declared check: its type, the name its outcomes go by, its parameters (None where the type has none)."""
+    """A declared check: its type, the name its outcomes go by, its parameters (None where the type has none).
+
+    Relative paths in the parameters stand relative to `folder`; None is where the command was started.
+    """
 
     type: CheckType
     name: str
     parameters: WireModel | None = None
+    folder: Path | None = None
 
     @property
     def version_suffix(self) -> str:
         """Eight digits of the digest of the parameters, so that an outcome tells which numbers it was made with."""
         if self.parameters is None:
             return ""
-        text = json.dumps(self.parameters.model_dump(by_alias=True), sort_keys=True, ensure_ascii=True)
+        rule = self.parameters.rule if isinstance(self.parameters, Judge) else self.parameters.model_dump(by_alias=True)
+        text = json.dumps(rule, sort_keys=True, ensure_ascii=True)
         return "+" + hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
@@ -159,7 +170,7 @@ class CheckList:
     problems: tuple[Problem, ...] = ()
 
 
-def specs_of(models: list[CheckModel]) -> tuple[CheckSpec, ...]:
+def specs_of(models: list[CheckModel], folder: Path | None = None) -> tuple[CheckSpec, ...]:
     """The checks of validated entries; an unnamed check that would share a name gets a number (`regex_2`)."""
     specs: list[CheckSpec] = []
     taken = {model.name for model in models}
@@ -169,7 +180,7 @@ def specs_of(models: list[CheckModel]) -> tuple[CheckSpec, ...]:
         taken.add(name)
         parameters = getattr(model, mine, None) if mine in PARAMETERS else None
         default = PARAMETERS.get(mine)
-        specs.append(CheckSpec(model.type, name, parameters or (default() if default else None)))
+        specs.append(CheckSpec(model.type, name, parameters or (default() if default else None), folder))
     return tuple(specs)
 
 
@@ -241,7 +252,13 @@ def _expanded(name: str, value: str) -> dict[str, Any]:
         "finish_reason": lambda: {"type": "FinishReason", "finishReason": {"allowed": value.split(",")}},
         "loop": lambda: {"type": "Loop", "loop": {"repeats": int(value)}},
         "plugin": lambda: {"type": "Plugin", "plugin": {"entryPoint": value}},
+        "exec": lambda: {"type": "Exec", "exec": {"arguments": _arguments(value)}},
     }
     if value:
         return single[name]()
     return {"type": next(kind.value for kind in CheckType if kind.default_name == name)}
+
+
+def _arguments(value: str) -> Any:
+    """A JSON list of arguments, or one program without any."""
+    return parse_json(value) if value.lstrip().startswith("[") else [value]

@@ -24,6 +24,8 @@ class CheckType(StrEnum):
     EXPECT = "Expect"
     EQUAL_TO_BASELINE = "EqualToBaseline"
     PLUGIN = "Plugin"
+    EXEC = "Exec"
+    JUDGE = "Judge"
 
     @property
     def default_name(self) -> str:
@@ -75,7 +77,14 @@ ABOUT: dict[CheckType, About] = {
     CheckType.EXPECT: About("unexpected", "", "not the expected answer (exact, contains, or equal as JSON)"),
     CheckType.EQUAL_TO_BASELINE: About("differs", "equal_to_baseline", "not the baseline's text; reported only"),
     CheckType.PLUGIN: About("plugin", "plugin=ENTRY_POINT", "what an installed plug-in finds"),
+    CheckType.EXEC: About(
+        "program", "exec=PROGRAM", "the program exits 1 (0: good); PROGRAM may be a JSON list of arguments"
+    ),
+    CheckType.JUDGE: About("judge", "", "a model that judges by a rubric says so"),
 }
+
+#: Checks that ask others: a program on this machine, another server. No replay set may declare them.
+ASKING = frozenset({CheckType.EXEC, CheckType.JUDGE})
 
 #: Short forms by the name before the equals sign.
 SHORT_FORMS = {

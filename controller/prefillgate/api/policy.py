@@ -88,7 +88,8 @@ def policy_of(spec: PolicySpec, name: str, yaml: YamlDocument, source: Path | No
         throughput=_throughput(spec.throughput),
         flags=tuple(Flag(f.name, tuple(f.checks)) for f in spec.flags) or (Flag(DEFAULT_FLAG, ()),),
     )
-    return _document(policy, None if spec.checks is None else specs_of(spec.checks), source)
+    folder = None if source is None else source.parent
+    return _document(policy, None if spec.checks is None else specs_of(spec.checks, folder), source)
 
 
 def _document(policy: Policy, checks: tuple[CheckSpec, ...] | None, source: Path | None) -> PolicyDocument:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefillgate.api.check_spec import CheckSpec, read_check_list
+from prefillgate.api.check_type import ASKING
 from prefillgate.api.errors import Problem, ReplaySetError, shown
 from prefillgate.core.quality_expect import Expect, NotStrictJson, parse_json
 
@@ -83,6 +84,10 @@ def read_line(raw: bytes, where: str, number: int) -> Case:
     checks = read_check_list(own.get("checks", []), "prefillgate.checks")
     if checks.problems:
         raise ReplaySetError(*(Problem(where, p.field, p.message, p.allowed) for p in checks.problems))
+    asking = next((spec for spec in checks.specs if spec.type in ASKING), None)
+    if asking is not None:
+        what = f"a check of type {asking.type} runs a program or asks another server, which a replay set may not"
+        raise ReplaySetError(Problem(where, "prefillgate.checks", what, "declare it in the policy"))
     return Case(
         case_id=document["custom_id"],
         path=document["url"],

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -27,6 +26,7 @@ from prefillgate.api.model import WireModel, validate
 from prefillgate.api.policy import DEFAULT_POLICY, PolicyDocument, load_policy, policy_of
 from prefillgate.api.policy_model import Metadata, PolicySpec
 from prefillgate.api.strict_yaml import FieldPath, YamlDocument, YamlProblem, field_name, read_yaml_file
+from prefillgate.api.urls import check_url as check_url
 from prefillgate.core.acceptance import NAMED_POLICIES
 from prefillgate.core.journal import Difference
 from prefillgate.core.shape import Isolation
@@ -128,28 +128,6 @@ class RunDocument:
     baseline_max_age_days: float | None = None
     wait_ready_seconds: float | None = None
     source: Path | None = None
-
-
-def check_url(url: str) -> None:
-    """Raise ValueError unless `url` is the base URL of a server: http or https, a host, no credentials, no query.
-
-    A message repeats neither credentials nor a query, which may be a key.
-    """
-    allowed = "allowed: http://HOST:PORT or https://HOST[:PORT], with a path if need be"
-    if "@" in (url.partition("://")[2] or url).partition("/")[0]:
-        raise ValueError(
-            "the url holds credentials; name a variable that holds the key (apiKeyVariable, --api-key-env)"
-        )
-    bare = shown(url.partition("?")[0])
-    try:
-        parts = urlsplit(url)
-        port_is_good = parts.port is None or 0 < parts.port < 65536
-    except ValueError as error:
-        raise ValueError(f"url {bare}: {error} ({allowed})") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or not url.isprintable():
-        raise ValueError(f"url {bare} is no base URL ({allowed})")
-    if parts.query or parts.fragment or " " in url:
-        raise ValueError(f"url {bare} has a query, a fragment or a space ({allowed})")
 
 
 def load_run_file(path: str | Path) -> RunDocument:

@@ -11,6 +11,7 @@ import click
 from prefillgate.api.check_type import ABOUT
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.problems import json_line, say_problems
+from prefillgate.cli.server_options import unvalidated_judge_option
 
 if TYPE_CHECKING:
     from prefillgate.api.check_spec import CheckSpec
@@ -22,10 +23,17 @@ MAX_BYTES = 16 * 1024 * 1024
 CLEAN, ERRED = "prefillgate: clean", "prefillgate: check-error"
 
 
+_ELSEWHERE = {
+    "Expect": "--expect KIND=VALUE",
+    "ForeignText": "(in a replay set only)",
+    "Judge": "(in a policy only)",
+}
+
+
 def _epilog() -> str:
     lines = ["\b", "Checks (NAME[=VALUE], the line it prints when it fails, what is bad):"]
     for kind, about in ABOUT.items():
-        name = about.short_form or {"Expect": "--expect KIND=VALUE", "ForeignText": "(in a replay set only)"}[kind]
+        name = about.short_form or _ELSEWHERE[kind]
         lines += [f"  {name}", f"      prefillgate: {about.marker}", f"      {about.bad}"]
     lines += [
         "",
@@ -41,9 +49,15 @@ def _epilog() -> str:
 @click.option("--check", "checks", multiple=True, metavar="NAME[=VALUE]", help="Make this check; may be repeated.")
 @click.option("--expect", metavar="KIND=VALUE", help="Want this answer: exact=TEXT, contains=TEXT or json=JSON.")
 @click.option("--finish-reason", metavar="REASON", help="The finish reason that the server reported.")
+@unvalidated_judge_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of marker lines.")
 def command(
-    policy: str | None, checks: tuple[str, ...], expect: str | None, finish_reason: str | None, as_json: bool
+    policy: str | None,
+    checks: tuple[str, ...],
+    expect: str | None,
+    finish_reason: str | None,
+    unvalidated_judge: bool,
+    as_json: bool,
 ) -> int:
     """Judge one output, read from standard input, and print a stable marker line for each failed check.
 
@@ -55,11 +69,12 @@ def command(
         prefillgate check --check min_words=20 --check bare_verdict < review.txt
 
     With --json: {"outcome": "clean" | "failed" | "error", "markers": [...], "checks": [{"check", "version", "bad",
-    "detail", "marker"}]}; `bad` is null for a check that could not be made.
+    "detail", "text", "marker"}]}; `bad` is null for a check that could not be made, `text` is what a program or a
+    model that was asked said.
     """
     from prefillgate.api.errors import InputError
 
-    request = _Request(policy, checks, expect, finish_reason)
+    request = _Request(policy, checks, expect, finish_reason, unvalidated_judge)
     try:
         answers = _judge(request, _read_stdin())
     except InputError as error:
@@ -73,6 +88,7 @@ class _Request:
     checks: tuple[str, ...]
     expect: str | None
     finish_reason: str | None
+    unvalidated_judge: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +125,19 @@ def _judge(request: _Request, content: str) -> tuple[_Answer, ...]:
 
     specs = _specs(request)
     case = Case("stdin", COMPLETIONS, {}, expect=_expect(request.expect))
-    suite = CheckSuite(_compiled(specs), {})
+    suite = CheckSuite(_compiled(specs, request.unvalidated_judge), {})
     outcomes = asyncio.run(suite.run(case, Output(content, finish_reason=request.finish_reason)))
     return tuple(_Answer(outcome, spec.type.marker) for outcome, spec in zip(outcomes, specs, strict=True))
 
 
-def _compiled(specs: tuple[CheckSpec, ...]) -> tuple[Check, ...]:
+def _compiled(specs: tuple[CheckSpec, ...], unvalidated_judge: bool) -> tuple[Check, ...]:
     from prefillgate.api.errors import InputError
-    from prefillgate.replay.checks import compile_checks
+    from prefillgate.replay.checks import compile_checks, refuse_unvalidated
 
-    return compile_checks(specs, "", InputError)
+    checks = compile_checks(specs, "", InputError)
+    if not unvalidated_judge:
+        refuse_unvalidated(checks, "")
+    return checks
 
 
 def _specs(request: _Request) -> tuple[CheckSpec, ...]:
@@ -200,6 +219,7 @@ def _print_json(answers: tuple[_Answer, ...]) -> int:
             "version": answer.outcome.version,
             "bad": answer.outcome.bad,
             "detail": answer.outcome.detail,
+            "text": answer.outcome.text,
             "marker": answer.line,
         }
         for answer in answers

@@ -10,6 +10,7 @@ from prefillgate.cli.problems import EXIT_BAD_INPUT, json_line, say_problems
 
 if TYPE_CHECKING:
     from prefillgate.api.policy import PolicyDocument
+    from prefillgate.replay.checks import CheckSuite
     from prefillgate.replay.replay_set import ReplaySet
 
 RATES = (0.0, 0.01, 0.05, 0.10)
@@ -67,9 +68,9 @@ def _numbers(document: PolicyDocument, loaded: ReplaySet | None) -> dict[str, An
     from prefillgate.replay.checks import CheckSuite
 
     policy = document.policy
-    suite = CheckSuite.from_policy(document, loaded)
+    suite = CheckSuite.from_policy(document, loaded, unvalidated_judge=True)
     table = AcceptanceTable(policy.margin, policy.alpha, policy.acceptance)
-    warnings = [*policy_warnings(document), *_set_warnings(document, loaded)]
+    warnings = [*policy_warnings(document), *_judge_warnings(suite), *_set_warnings(document, loaded)]
     return {
         "name": document.name,
         "digest": document.digest,
@@ -87,6 +88,15 @@ def _numbers(document: PolicyDocument, loaded: ReplaySet | None) -> dict[str, An
         "flags": [{"name": flag.name, "checks": list(flag.checks)} for flag in policy.flags],
         "warnings": warnings,
     }
+
+
+def _judge_warnings(suite: CheckSuite) -> list[str]:
+    found = []
+    for check, judge in suite.judges():
+        found.append(f"check {check.name}: every output is sent to {judge.spec.url}")
+        if judge.shortcoming is not None:
+            found.append(f"check {check.name}: {judge.shortcoming}; a run is refused without --unvalidated-judge")
+    return found
 
 
 def _set_warnings(document: PolicyDocument, loaded: ReplaySet | None) -> list[str]:

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
-from prefillgate.cli.server_options import server_options
+from prefillgate.cli.server_options import server_options, unvalidated_judge_option
 from prefillgate.cli.shape_options import shape_options
 from prefillgate.cli.stores import keep_from_overwriting
 
@@ -84,6 +84,7 @@ Examples:
     "[default: the policy's, or the store's]",
 )
 @click.option("--aa", is_flag=True, help="Check the instrument first: two passes over the baseline.")
+@unvalidated_judge_option
 @click.option("--dry-run", is_flag=True, help="Print the plan, its prefills and its error bounds, and run nothing.")
 @click.option("--quiet", is_flag=True, help="No line for each cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")

@@ -58,6 +58,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
         baseline_store=options["baseline_store"] or from_file.get("baseline_store"),
         baseline_max_age_days=options["baseline_max_age"] or from_file.get("baseline_max_age") or MAX_AGE_DAYS,
         wait_ready_seconds=_first(options["wait_ready"], from_file.get("wait_ready"), 0.0),
+        unvalidated_judge=options["unvalidated_judge"],
     )
 
 

@@ -10,6 +10,7 @@ from itertools import count
 
 from prefillgate.cli.budget import MENDABLE, raise_budget
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
+from prefillgate.cli.judges import compare_judges, keep_judges_apart
 from prefillgate.cli.outcome import say
 from prefillgate.cli.reach import identified, reach
 from prefillgate.cli.ready import wait_until_ready
@@ -58,7 +59,7 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
     served), `CouldNotMeasure` where a server never answered, `RunBroken` where that happened to a run that has begun.
     """
     clock = clock or SystemClock()
-    suite = CheckSuite.from_policy(request.policy, request.replay_set)
+    suite = CheckSuite.from_policy(request.policy, request.replay_set, request.unvalidated_judge)
     opened = _existing(request, clock)
     if opened is not None and _is_over(opened[1]):
         return Finished(*opened, judge(opened[1]))
@@ -67,7 +68,9 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
             await wait_until_ready(arm, request.arm(arm), request.wait_ready_seconds, clock)
         async with AsyncExitStack() as stack:
             lanes = {arm: await reach(arm, request.arm(arm), request.times, clock, stack) for arm in request.shape.arms}
-            shared = _shared(lanes, {arm: await identified(arm, lane) for arm, lane in lanes.items()})
+            identities = {arm: await identified(arm, lane) for arm, lane in lanes.items()}
+            await keep_judges_apart(suite, request, identities)
+            shared = _shared(lanes, identities)
             opened = opened or _new(request, policy_for(request.policy.policy, shared), clock)
             journal, gate = opened
             deadline = _deadline(gate.plan.policy, clock)
@@ -76,7 +79,7 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
                 lane.shared = request.shape.shared
                 lane.on_wait = partial(say, f"{lane.arm}: the server is busy; waiting until it is idle")
             runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared)
-            await _carry_on(runner)
+            await _carry_on(runner, request)
     except (CouldNotMeasure, StoreError, JournalError) as error:
         if opened is None:
             raise
@@ -89,10 +92,11 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
     return Finished(journal, gate, judge(gate))
 
 
-async def _carry_on(runner: Runner) -> None:
+async def _carry_on(runner: Runner, request: RunRequest) -> None:
     gate = runner.gate
     if gate.measured or gate.session or any(gate.epochs.values()):
         runner.record(RunResumed(runner.clock.now()))
+    await compare_judges(runner, request.unvalidated_judge)
     await _probe(runner)
     await runner.run()
 

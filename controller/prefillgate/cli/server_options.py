@@ -55,6 +55,12 @@ def server_options(*arms: str) -> Callable[[_F], _F]:
     return decorate
 
 
+def unvalidated_judge_option(function: _F) -> _F:
+    """Add `--unvalidated-judge`, for every command that judges outputs."""
+    text = "Let a judge judge although fewer than 20 labelled outputs tell what its word is worth. The verdict says so."
+    return click.option("--unvalidated-judge", is_flag=True, help=text)(function)
+
+
 def _added(function: _F, prefix: str, option: _Option) -> _F:
     flag = f"--{prefix}-{option.name}" if prefix else f"--{option.name}"
     text = f"The same of the {prefix} alone." if prefix else option.help

@@ -9,7 +9,7 @@ import click
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.problems import json_line, say_problems
-from prefillgate.cli.server_options import server_options
+from prefillgate.cli.server_options import server_options, unvalidated_judge_option
 
 if TYPE_CHECKING:
     from prefillgate.cli.trial import Trial
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long one generation may take.  [default: 600]",
 )
+@unvalidated_judge_option
 @click.option("--full", is_flag=True, help="Print every text whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output, with whole texts.")
 def command(**options: Any) -> int:
@@ -88,7 +89,7 @@ def _trial(options: dict[str, Any]) -> Trial:
     missing = sorted(set(options["wanted"]) - {case.case_id for case in loaded.cases})
     if missing:
         raise BadInput(f"--case {missing[0]}: no such case in {loaded.source} (replayset lint lists them)")
-    suite = CheckSuite.from_policy(policy, loaded)
+    suite = CheckSuite.from_policy(policy, loaded, options["unvalidated_judge"])
     kept = tuple(case for case in loaded.cases if not options["wanted"] or case.case_id in options["wanted"])
     times = LaneTimes(refused_pause_seconds=1.0, invalid_pause_seconds=0.0)
     if options["cell_timeout"]:

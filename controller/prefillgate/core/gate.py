@@ -23,6 +23,7 @@ from prefillgate.core.journal import (
     DeadlinePassed,
     EpochSeen,
     Event,
+    JudgeCompared,
     MeasurementLost,
     Overridden,
     Planned,
@@ -69,6 +70,7 @@ class Gate:
     overridden: Overridden | None = None
     cause: CauseNoted | None = None
     raised: BudgetRaised | None = None
+    judges: dict[str, JudgeCompared] = field(default_factory=dict)  # by name of the check, the last one
     session: int = 0
     latched_rollback: bool = False
     _classifier: Classifier = field(default_factory=Classifier)
@@ -126,6 +128,8 @@ class Gate:
                 self._raise_budget(event)
             case RunResumed():
                 self._resume()
+            case JudgeCompared():
+                self.judges[event.check] = event
             case _:
                 raise JournalError(f"unknown event {type(event).__name__}")
 

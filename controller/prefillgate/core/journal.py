@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from prefillgate.core.agreement import Agreement
 from prefillgate.core.cells import Cell
 from prefillgate.core.policy import Policy
 from prefillgate.core.shape import Shape
@@ -134,6 +135,17 @@ class CellChecked:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgeCompared:
+    """A judge was asked about labelled outputs (`examples_sha256` is their digest), before it judged the run's."""
+
+    at: float
+    check: str
+    version: str
+    examples_sha256: str
+    agreement: Agreement
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicateStarted:
     """A replicate was begun: new seed, and from here on new cells only."""
 
@@ -231,6 +243,7 @@ Event = (
     | CauseNoted
     | BudgetRaised
     | RunResumed
+    | JudgeCompared
 )
 
 

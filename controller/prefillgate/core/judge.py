@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from prefillgate.core.agreement import judge_notes
 from prefillgate.core.budget import budget_needed
 from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import ERRORS, decide
@@ -64,8 +65,10 @@ def _invalid(gate: Gate, arm: str) -> int:
 
 
 def notes_of(gate: Gate) -> tuple[str, ...]:
-    """Findings of the way to a server, of probes and run, each once; last what the gate changed in the requests."""
-    notes = [
+    """What is known of judges and of the way to a server, findings of probes and run, each once; last what the gate
+    changed in the requests."""
+    notes = [note for name, asked in gate.judges.items() for note in judge_notes(name, asked.agreement)]
+    notes += [
         f"{seen.arm}: {finding}"
         for arm in gate.epochs.values()
         for seen in arm

@@ -2,101 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import Any
 
 from prefillgate.api import check_spec
 from prefillgate.api.check_spec import CheckSpec
 from prefillgate.api.check_type import CheckType
-from prefillgate.api.replay_set import Case
 from prefillgate.core import quality
-from prefillgate.core.quality import Finding, Output
+from prefillgate.core.quality import Finding
 from prefillgate.core.quality_expect import NotStrictJson, parse_json, unexpected
 from prefillgate.core.quality_loop import LoopRule, repetition_loop
 from prefillgate.core.quality_verdict import VerdictRule, bare_verdict
+from prefillgate.replay.check_parts import Asking as Asking
+from prefillgate.replay.check_parts import Built, parameters_of
+from prefillgate.replay.check_parts import CheckError as CheckError
+from prefillgate.replay.check_parts import Judge as Judge
+from prefillgate.replay.check_parts import Judged as Judged
+from prefillgate.replay.check_parts import Told as Told
+from prefillgate.replay.exec_check import exec_check
+from prefillgate.replay.judge_check import judge_check
 
 ENTRY_POINT_GROUP = "prefillgate.checks"
 _REGEX_MEMORY_BYTES = 64 * 1024 * 1024
 
 
-class CheckError(Exception):
-    """A check cannot be built, or cannot say anything about this output. Never a pass.
-
-    `text` is what the program or the server that was asked said all the same: evidence.
-    """
-
-    def __init__(self, message: str, allowed: str = "", text: str = "") -> None:
-        self.allowed = allowed
-        self.text = text
-        super().__init__(message)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """An output with what a check may look at beside it."""
-
-    case: Case
-    output: Output
-    baseline: Output | None = None
-    foreign: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a program or a server that was asked answered: its finding (None: good), and its words as evidence."""
-
-    finding: Finding | None
-    text: str = ""
-
-
-Judge = Callable[[Judged], Finding | None]
-Asking = Callable[[Judged], Awaitable[Told]]  # looks beyond the output: a program, another server
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A judge and the version of its rule; a rule that may judge an output otherwise gets the next number."""
-
-    judge: Judge | Asking
-    version: str = "1"
-
-
-P = TypeVar("P")
-
-
-def _parameters(spec: CheckSpec, kind: type[P]) -> P:
-    if not isinstance(spec.parameters, kind):
-        raise CheckError(f"a check of type {spec.type} has no parameters of its own", kind.__name__)
-    return spec.parameters
-
-
 def _min_words(spec: CheckSpec) -> Built:
-    words = _parameters(spec, check_spec.MinWords).words
+    words = parameters_of(spec, check_spec.MinWords).words
     return Built(lambda judged: quality.too_few_words(judged.output, words))
 
 
 def _bare_verdict(spec: CheckSpec) -> Built:
-    wanted = _parameters(spec, check_spec.BareVerdict)
+    wanted = parameters_of(spec, check_spec.BareVerdict)
     rule = VerdictRule(wanted.keyword, tuple(wanted.verdicts), wanted.rationale_words, wanted.mode == "Require")
     return Built(lambda judged: bare_verdict(judged.output, rule))
 
 
 def _loop(spec: CheckSpec) -> Built:
-    wanted = _parameters(spec, check_spec.Loop)
+    wanted = parameters_of(spec, check_spec.Loop)
     rule = LoopRule(wanted.repeats, wanted.characters)
     return Built(lambda judged: repetition_loop(judged.output, rule))
 
 
 def _template_tokens(spec: CheckSpec) -> Built:
-    wanted = _parameters(spec, check_spec.TemplateTokens)
+    wanted = parameters_of(spec, check_spec.TemplateTokens)
     tokens = [t for t in (*quality.TEMPLATE_TOKENS, *wanted.additional) if t not in wanted.ignored]
     return Built(lambda judged: quality.leaked_template_token(judged.output, tokens))
 
 
 def _finish_reason(spec: CheckSpec) -> Built:
-    allowed = tuple(_parameters(spec, check_spec.FinishReason).allowed)
+    allowed = tuple(parameters_of(spec, check_spec.FinishReason).allowed)
     return Built(lambda judged: quality.finish_reason_outside(_reason(judged), allowed))
 
 
@@ -141,7 +96,7 @@ def _equal_to_baseline(spec: CheckSpec) -> Built:
 
 
 def _regex(spec: CheckSpec) -> Built:
-    wanted = _parameters(spec, check_spec.Regex)
+    wanted = parameters_of(spec, check_spec.Regex)
     must = _pattern(wanted.must_match) if wanted.must_match is not None else None
     must_not = _pattern(wanted.must_not_match) if wanted.must_not_match is not None else None
 
@@ -171,7 +126,7 @@ def _pattern(text: str) -> Any:
 def _json_schema(spec: CheckSpec) -> Built:
     import jsonschema_rs
 
-    schema = _parameters(spec, check_spec.JsonSchema).json_schema
+    schema = parameters_of(spec, check_spec.JsonSchema).json_schema
     try:
         validator = jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions())
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
@@ -192,7 +147,7 @@ def _json_schema(spec: CheckSpec) -> Built:
 def _cel(spec: CheckSpec) -> Built:
     from cel_expr_python import cel
 
-    expression = _parameters(spec, check_spec.Cel).expression
+    expression = parameters_of(spec, check_spec.Cel).expression
     text, number = cel.Type.STRING, cel.Type.INT
     names = {
         "content": text,
@@ -233,7 +188,7 @@ def _evaluate(program: Any, judged: Judged, expression: str) -> Finding | None:
 
 def _plugin(spec: CheckSpec) -> Built:
     """The entry point is called with the parameters (a dict of texts) and gives a `Judge` with a text `version`."""
-    wanted = _parameters(spec, check_spec.Plugin)
+    wanted = parameters_of(spec, check_spec.Plugin)
     found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if wanted.entry_point not in found:
         names = ", ".join(sorted(found)) or "none is installed"
@@ -263,4 +218,6 @@ BUILDERS: Mapping[CheckType, Callable[[CheckSpec], Built]] = {
     CheckType.CUT: _cut,
     CheckType.EQUAL_TO_BASELINE: _equal_to_baseline,
     CheckType.PLUGIN: _plugin,
+    CheckType.EXEC: exec_check,
+    CheckType.JUDGE: judge_check,
 }

@@ -15,9 +15,12 @@ from prefillgate.api.check_type import CheckType
 from prefillgate.api.errors import InputError, PolicyError, Problem, ReplaySetError, clean
 from prefillgate.api.policy import PolicyDocument
 from prefillgate.api.replay_set import Case
+from prefillgate.core.agreement import MIN_EXAMPLES
 from prefillgate.core.journal import CheckOutcome
 from prefillgate.core.quality import Finding, Output
-from prefillgate.replay.check_kinds import BUILDERS, Asking, CheckError, Judge, Judged, Told
+from prefillgate.replay.check_kinds import BUILDERS
+from prefillgate.replay.check_parts import Asking, CheckError, Judge, Judged, Told
+from prefillgate.replay.judge_check import JudgeCheck
 from prefillgate.replay.replay_set import ReplaySet
 
 #: What an output is judged by when neither the policy nor its line declares a check.
@@ -76,12 +79,15 @@ class CheckSuite:
     canaries: tuple[tuple[str, str], ...] = ()  # case id and canary
 
     @staticmethod
-    def from_policy(policy: PolicyDocument, replay_set: ReplaySet | None = None) -> CheckSuite:
+    def from_policy(
+        policy: PolicyDocument, replay_set: ReplaySet | None = None, unvalidated_judge: bool = False
+    ) -> CheckSuite:
         """The checks that `policy` and the lines of `replay_set` declare.
 
         A line's check replaces the policy's of the same name on that case. A case with an `expect` gets `expect`;
         `cut` is always there; `foreign_text` is there when a case carries a canary. Raises `PolicyError` or
-        `ReplaySetError` for a check that cannot work (a pattern, a schema, an expression, an unknown plug-in).
+        `ReplaySetError` for a check that cannot work (a pattern, a schema, an expression, an unknown plug-in), and
+        unless `unvalidated_judge` for a judge with too few labelled examples.
         """
         declared = policy.checks
         where = str(policy.source) if policy.source else f"policy {policy.name}"
@@ -98,6 +104,8 @@ class CheckSuite:
                 start = own if declared is not None or mine else base
                 cases[case.case_id] = _merged(start, mine, _expect_check(case), always)
         suite = CheckSuite(_merged(base, always), cases, canaries)
+        if not unvalidated_judge:
+            refuse_unvalidated(own, where)
         if replay_set is not None:
             _flags_name_checks(policy, suite, where)
         return suite
@@ -112,6 +120,10 @@ class CheckSuite:
         for checks in (self.common, *self.cases.values()):
             found.update(dict.fromkeys(check.name for check in checks))
         return tuple(found)
+
+    def judges(self) -> tuple[tuple[Check, JudgeCheck], ...]:
+        """Every check that asks a model, with what it asks."""
+        return judges_of(self.common)
 
     async def run(self, case: Case, output: Output, context: CheckContext = NO_CONTEXT) -> tuple[CheckOutcome, ...]:
         """The outcome of every check of `case` on `output`, one after another.
@@ -147,6 +159,22 @@ def compile_checks(specs: Iterable[CheckSpec], where: str, error: type[InputErro
     if problems:
         raise error(*problems)
     return tuple(checks)
+
+
+def judges_of(checks: Iterable[Check]) -> tuple[tuple[Check, JudgeCheck], ...]:
+    """Those of `checks` that ask a model, with what they ask."""
+    return tuple((check, check.judge) for check in checks if isinstance(check.judge, JudgeCheck))
+
+
+def refuse_unvalidated(checks: Iterable[Check], where: str) -> None:
+    """Raise `PolicyError` for a judge whose labelled examples are too few to tell what its word is worth."""
+    for check, judge in judges_of(checks):
+        if judge.shortcoming is not None:
+            allowed = (
+                f"examples: a file of {MIN_EXAMPLES} labelled outputs or more, of both labels; or --unvalidated-judge"
+            )
+            what = f"this judge is not validated: {judge.shortcoming}"
+            raise PolicyError(Problem(where, f"check {check.name}", what, allowed))
 
 
 def _expect_check(case: Case) -> tuple[Check, ...]:
