@@ -99,7 +99,7 @@ def test_a_budget_that_could_never_promote_is_bad_input_before_a_server_is_asked
 
 
 def test_the_plan_of_a_dry_run_has_the_budget_asked_for(work: Bench) -> None:
-    arguments = work.arguments("http://127.0.0.1:1", "http://127.0.0.1:2", "--dry-run", "--json")
+    arguments = work.arguments("http://127.0.0.1:1", "http://127.0.0.1:2", "--dry-run", "--cell-seconds", "1", "--json")
     assert work.child(*arguments, "--budget", "43").json["budget"] == 43
     assert work.child(*arguments).json["budget"] == 150
 

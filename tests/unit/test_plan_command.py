@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import ANY
 
 import pytest
+from click import UsageError
 from click.testing import CliRunner, Result
 
+from prefillgate.cli.errors import BadInput
 from prefillgate.cli.plan import command
 
 
@@ -83,3 +86,90 @@ def test_bad_input_exits_2_and_says_what_is_allowed(arguments: list[str], words:
 def test_the_ends_of_a_rate_are_allowed() -> None:
     document = json.loads(plan("--margin", "0.1", "--alpha", "0.5", "--rate", "0", "--rate", "1", "--json").stdout)
     assert [row["promote"] for row in document["power"]] == [1.0, 0.0]
+
+
+# By the minutes
+
+
+def affordable(*arguments: str) -> dict[str, object]:
+    result = plan("--minutes", "20", "--cell-seconds", "20", "--json", *arguments)
+    assert result.exit_code == 0, result.stderr
+    found: dict[str, object] = json.loads(result.stdout)
+    return found
+
+
+def test_the_smallest_margin_that_the_minutes_afford_is_told_with_its_table() -> None:
+    told = affordable("--rate", "0.01")
+    assert list(told) == [
+        *("acceptance", "false_promotion", "power"),
+        *("margin", "minutes", "cell_seconds", "prompts", "healthy_rate", "other_prefills"),
+    ]
+    assert (told["margin"], told["minutes"], told["cell_seconds"], told["prompts"]) == (0.12, 20, 20, 12)
+    assert told["acceptance"] == [{"bad": 0, "prefills": 33}, {"bad": 1, "prefills": 38}]  # 60 cells, 22 of them others
+    assert told["other_prefills"] == 22
+    assert told["false_promotion"] == pytest.approx(0.0496793, abs=1e-6)
+    assert told["power"] == [{"rate": 0.01, "promote": pytest.approx(0.945249, abs=1e-6), "expected_prefills": ANY}]
+    one_less = plan("--margin", "0.11", "--cap", "38", "--rate", "0.01", "--json")
+    assert json.loads(one_less.stdout)["power"][0]["promote"] < 0.8
+
+
+def test_each_option_of_the_minutes_changes_what_is_affordable() -> None:
+    def margin(*arguments: str) -> object:
+        return affordable(*arguments)["margin"]
+
+    assert margin() == 0.12
+    assert margin("--minutes", "40") == 0.07
+    assert margin("--cell-seconds", "25") == 0.13
+    assert margin("--prompts", "3") == 0.10
+    assert margin("--healthy-rate", "0.03") == 0.16
+    assert margin("--candidate-alone") == 0.08
+    assert margin("--cap", "20") == 0.14
+    assert margin("--alpha", "0.2") == 0.08
+
+
+def test_the_page_tells_the_margin_and_the_minutes_above_the_table() -> None:
+    lines = plan("--minutes", "20", "--cell-seconds", "20").stdout.splitlines()
+    assert lines[:3] == [
+        "The smallest margin that 20 minutes afford, at 20 s a cell and 12 prompts: 12 %.",
+        "A run takes about 18 min with nothing bad (33 candidate prefills and 22 others), about 20 min to the last "
+        "entry of the table.",
+        "A candidate that is bad at a rate of 0.01 is promoted by then with a chance of 0.8 or more.",
+    ]
+    assert "  more than 1 bad: never" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--minutes", "5", "--cell-seconds", "20"],
+            "12 prompts once each and the 22 prefills beside them",
+        ),
+        (["--minutes", "5"], "--minutes needs --cell-seconds"),
+        (["--margin", "0.1", "--cell-seconds", "5"], "--cell-seconds is for --minutes"),
+        (["--margin", "0.1", "--prompts", "5"], "--prompts is for --minutes"),
+        (["--margin", "0.1", "--healthy-rate", "0.02"], "--healthy-rate is for --minutes"),
+        (["--margin", "0.1", "--candidate-alone"], "--candidate-alone is for --minutes"),
+        (["--margin", "0.1", "--minutes", "5", "--cell-seconds", "20"], "give it or --margin, not both"),
+    ],
+)
+def test_minutes_that_afford_nothing_or_say_nothing_are_bad_input(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(command, arguments, standalone_mode=False)
+    assert isinstance(result.exception, BadInput | UsageError)
+    assert words in str(getattr(result.exception, "message", result.exception))
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--minutes", "0", "--cell-seconds", "5"],
+        ["--minutes", "nan", "--cell-seconds", "5"],
+        ["--minutes", "5", "--cell-seconds", "0"],
+        ["--minutes", "5", "--cell-seconds", "5", "--prompts", "0"],
+        ["--minutes", "5", "--cell-seconds", "5", "--healthy-rate", "1"],
+    ],
+)
+def test_numbers_out_of_range_are_refused(arguments: list[str]) -> None:
+    result = plan(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")

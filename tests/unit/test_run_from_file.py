@@ -24,7 +24,9 @@ def write(folder: Path, **more: Any) -> str:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(command, [*arguments, "--dry-run", "--json"], standalone_mode=False)
+    return CliRunner().invoke(
+        command, [*arguments, "--dry-run", "--cell-seconds", "1", "--json"], standalone_mode=False
+    )
 
 
 def plan(*arguments: str) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""`prefillgate run --dry-run`: the plan, its prefills and its error bounds; no server is asked."""
+"""`prefillgate run --dry-run`: the plan, its prefills, its minutes and its error bounds.
+
+Two cells are sent to each server to be timed, unless the time of a cell is given.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,14 @@ from typing import Any
 
 import click
 
+from prefillgate.cli.dry_run_minutes import minutes_document, minutes_rows
+from prefillgate.cli.errors import CommandError
+from prefillgate.cli.interruptible import carry_out
+from prefillgate.cli.time_limit import refuse, timed_plan
+from prefillgate.cli.timing import Timed, given_paces, paces_of, time_servers
 from prefillgate.core.acceptance import AcceptanceTable, false_promotion, power
 from prefillgate.core.evalue import replicate_threshold
+from prefillgate.core.fitting import TimedPlan
 from prefillgate.core.journal import Planned
 from prefillgate.core.planning import expected_prefills, pairable_cases, plan_warnings, promotion_power
 from prefillgate.replay.request import GATE_FIELDS
@@ -19,17 +28,35 @@ from prefillgate.report.clean import one_line
 RATES = (0.0, 0.01, 0.05, 0.10)
 
 
-def dry_run(request: RunRequest, as_json: bool) -> int:
-    """Print the plan; exit code 0."""
+def dry_run(request: RunRequest, options: dict[str, Any]) -> int:
+    """Print the plan; exit code 0.
+
+    Raises `CouldNotMeasure` or `BadInput` where a server cannot be timed, `BadInput` for a plan beyond --max-minutes,
+    each after the plan was printed.
+    """
     planned = plan_run(request, request.seed or 0, 0.0, request.policy.policy)
-    document = plan_document(planned)
-    click.echo(json.dumps(document, indent=2) if as_json else _page(planned, document))
+    limit, seconds, broken = options["max_minutes"], options["cell_seconds"], None
+    timed: Timed | None = None
+    try:
+        timed = carry_out(time_servers(request)) if seconds is None else None
+    except CommandError as error:
+        broken = error
+    plan = None
+    if seconds is not None or timed is not None:
+        paces = given_paces(request, seconds) if timed is None else paces_of(timed, request.replay_set)
+        plan = timed_plan(request, paces)
+    document = plan_document(planned) | minutes_document(plan, timed, limit)
+    click.echo(json.dumps(document, indent=2) if options["as_json"] else _page(planned, document, plan))
+    if broken is not None:
+        raise broken
+    if plan is not None and limit is not None:
+        refuse(plan, limit)
     return 0
 
 
 def plan_document(planned: Planned) -> dict[str, Any]:
     """The plan as one JSON object: `baseline`, `candidate`, `replay_set`, `policy`, `acceptance`, `false_promotion`,
-    `false_rollback`, `power`, `prefills`, `budget`, `gate_changes`, `warnings`."""
+    `false_rollback`, `power`, `prefills`, `budget`, `gate_changes`, `warnings`; `minutes_document` has the rest."""
     policy = planned.policy
     table = AcceptanceTable(policy.margin, policy.alpha, policy.acceptance)
     cost = expected_prefills(policy, len(planned.cases), pairable_cases(policy, planned.cases), planned.shape)
@@ -73,7 +100,7 @@ def _false_rollback(bound: float) -> str:
     return f"at most {bound:.4f}; only a fresh replicate allows one" if bound else "0: no replicate, no rollback"
 
 
-def _page(planned: Planned, document: dict[str, Any]) -> str:
+def _page(planned: Planned, document: dict[str, Any], plan: TimedPlan | None) -> str:
     policy, cost = planned.policy, document["prefills"]
     entries = ", ".join(f"{row['prefills']} with {row['bad']} bad" for row in document["acceptance"])
     spent = [f"{cost['candidate']} candidate"]
@@ -93,6 +120,7 @@ def _page(planned: Planned, document: dict[str, Any]) -> str:
         ("prefills", f"{cost['total']} when nothing is bad: {', '.join(spent)}"),
         ("at the cap", f"{cost['budget']}{'' if planned.baseline_url is None else ', both arms'}"),
         ("a replicate", _replicate(cost)),
+        *minutes_rows(document, plan),
         ("isolation", planned.shape.isolation.value),
         ("the gate sets", ", ".join(document["gate_changes"])),
         *(("warning", one_line(warning)) for warning in document["warnings"]),

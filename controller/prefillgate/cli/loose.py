@@ -20,11 +20,11 @@ from prefillgate.core.gate import Gate, fold
 from prefillgate.core.journal import CellMeasured, CheckOutcome, EpochSeen, Purpose, Texts
 from prefillgate.core.places import derived_nonce, derived_seed
 from prefillgate.core.schedule import PASS_ROUND, RunCell
-from prefillgate.engines.base import EngineError
+from prefillgate.engines.base import EngineError, Look
 from prefillgate.evidence.memory import MemoryJournal
 from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.clock import Clock, SystemClock
-from prefillgate.replay.lane import Lane, LaneTimes
+from prefillgate.replay.lane import Lane, LaneTimes, NotIdleError
 from prefillgate.replay.replay_set import ReplaySet
 from prefillgate.replay.runner import Runner
 from prefillgate.replay.session import ArmRequest, RunRequest, plan_run
@@ -39,6 +39,7 @@ class LooseCells:
     times: LaneTimes
     suite: CheckSuite = field(default_factory=lambda: CheckSuite((), {}))
     wait_ready_seconds: float = 0.0
+    shared: bool = False  # the server serves others meanwhile
     clock: Clock = field(default_factory=SystemClock)
 
 
@@ -64,6 +65,7 @@ class Loose:
     lane: Lane
     runner: Runner
     seen: EpochSeen
+    notes: tuple[str, ...]  # what must be known of the server as it was met
 
     @property
     def gate(self) -> Gate:
@@ -99,7 +101,7 @@ async def meet(label: str, asked: ArmRequest, cells: LooseCells, stack: AsyncExi
     """
     await wait_until_ready(label, asked, cells.wait_ready_seconds, cells.clock)
     lane = await reach(label, asked, cells.times, cells.clock, stack)
-    lane.arm = BASELINE
+    lane.arm, lane.shared = BASELINE, cells.shared
     lane.on_wait = partial(say, f"{label}: the server is busy; waiting until it is idle")
     request = RunRequest(asked, asked, cells.replay_set, cells.policy, Path())
     planned = plan_run(request, secrets.randbelow(2**31), cells.clock.now(), cells.policy.policy)
@@ -107,8 +109,21 @@ async def meet(label: str, asked: ArmRequest, cells: LooseCells, stack: AsyncExi
     runner = Runner(fold(journal.events()), journal, {BASELINE: lane}, cells.replay_set, cells.suite, cells.clock)
     await identified(label, lane)
     try:
+        notes = _in_use(await lane.engine.look())
         await runner.meet(BASELINE)
+    except NotIdleError as error:
+        raise CouldNotMeasure(
+            f"{label}: {lane.engine.url} is in use by others and did not become idle (allowed: a server that serves "
+            "nobody else meanwhile, or --isolation shared)"
+        ) from error
     except EngineError as error:
         raise CouldNotMeasure(f"{label}: the probe was not answered: {error}") from error
     assert lane.seen is not None
-    return Loose(lane, runner, lane.seen)
+    return Loose(lane, runner, lane.seen, notes)
+
+
+def _in_use(look: Look) -> tuple[str, ...]:
+    if look.activity.idle is not False:
+        return ()
+    running, waiting = look.activity.running or 0, look.activity.waiting or 0
+    return (f"in use when it was asked: {running} requests running, {waiting} waiting",)

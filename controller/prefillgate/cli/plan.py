@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from prefillgate.cli.plan_minutes import minutes_options
 
 if TYPE_CHECKING:
     from prefillgate.core.acceptance import AcceptanceTable, Power
@@ -55,7 +57,7 @@ RATE = Fraction("a number from 0 to 1", _BELOW_ZERO, 1.0)
 
 
 @click.command(name="plan")
-@click.option("--margin", type=MARGIN, required=True, help="Bad rate that must not pass, as a fraction: 0.10 is 10 %.")
+@click.option("--margin", type=MARGIN, help="Bad rate that must not pass, as a fraction: 0.10 is 10 %.")
 @click.option(
     "--alpha", type=ALPHA, default=0.05, show_default=True, help="Largest chance to promote a candidate at the margin."
 )
@@ -67,15 +69,45 @@ RATE = Fraction("a number from 0 to 1", _BELOW_ZERO, 1.0)
     multiple=True,
     help="True bad rate to tell the chance of promotion at; give it as often as you like.  [default: 0, 1, 2, 5, 10 %]",
 )
+@minutes_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with unrounded numbers.")
-def command(margin: float, alpha: float, cap: int | None, rates: tuple[float, ...], as_json: bool) -> None:
+def command(
+    margin: float | None, alpha: float, cap: int | None, rates: tuple[float, ...], as_json: bool, **time: Any
+) -> None:
     """Plan a promotion: how many fresh prefills, with how many bad ones among them, would promote a candidate.
 
     The table is judged on the candidate alone. Its error is the exact chance to promote a candidate that is bad as
     often as the margin says; its power the chance to promote one that is bad at a given rate.
-    """
-    from prefillgate.core.acceptance import false_promotion, find_table, power, smallest_units
 
+    With --minutes and --cell-seconds instead of --margin: the smallest margin, in whole percent, whose whole table
+    fits into the minutes beside the other prefills of a run by the standard policy, and promotes a healthy candidate
+    with a chance of 0.8 or more.
+    """
+    from prefillgate.cli.plan_minutes import affordable, only_with_minutes
+    from prefillgate.core.acceptance import false_promotion, power
+
+    if time["minutes"] is None:
+        only_with_minutes(time)
+        found, table = None, _table(margin, alpha, cap)
+    elif margin is not None:
+        raise click.UsageError("--minutes looks for the margin itself; give it or --margin, not both.")
+    else:
+        found = affordable(alpha, cap, time)
+        table = found.table
+    powers = [power(table, rate) for rate in rates or DEFAULT_RATES]
+    error_rate = false_promotion(table)
+    if as_json:
+        document = _document(table, error_rate, powers) | (found.document() if found else {})
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        click.echo("\n".join([*(found.lines() if found else ()), _page(table, error_rate, powers)]))
+
+
+def _table(margin: float | None, alpha: float, cap: int | None) -> AcceptanceTable:
+    from prefillgate.core.acceptance import find_table, smallest_units
+
+    if margin is None:
+        raise click.UsageError("Missing option '--margin' (or --minutes with --cell-seconds).")
     try:
         smallest = smallest_units(margin, alpha)
     except ValueError as error:
@@ -85,13 +117,7 @@ def command(margin: float, alpha: float, cap: int | None, rates: tuple[float, ..
             f"{cap} is not allowed: at --margin {margin} and --alpha {alpha} the smallest possible is {smallest}.",
             param_hint="'--cap'",
         )
-    table = find_table(margin, alpha, cap)
-    powers = [power(table, rate) for rate in rates or DEFAULT_RATES]
-    error_rate = false_promotion(table)
-    if as_json:
-        click.echo(json.dumps(_document(table, error_rate, powers), indent=2, allow_nan=False))
-    else:
-        click.echo(_page(table, error_rate, powers))
+    return find_table(margin, alpha, cap)
 
 
 def _document(table: AcceptanceTable, error_rate: float, powers: list[Power]) -> dict[str, object]:

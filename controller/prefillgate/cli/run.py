@@ -18,6 +18,7 @@ from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, w
 from prefillgate.cli.server_options import server_options, unvalidated_judge_option
 from prefillgate.cli.shape_options import shape_options
 from prefillgate.cli.stores import keep_from_overwriting
+from prefillgate.cli.time_limit import time_options, within_minutes
 
 if TYPE_CHECKING:
     from prefillgate.cli.running import Finished
@@ -83,9 +84,14 @@ Examples:
     help="Prefills to spend, both arms. A larger one goes on with a store that ended on its budget.  "
     "[default: the policy's, or the store's]",
 )
+@time_options
 @click.option("--aa", is_flag=True, help="Check the instrument first: two passes over the baseline.")
 @unvalidated_judge_option
-@click.option("--dry-run", is_flag=True, help="Print the plan, its prefills and its error bounds, and run nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the plan, its prefills, minutes and error bounds; send two cells to each server to time them.",
+)
 @click.option("--quiet", is_flag=True, help="No line for each cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @click.pass_context
@@ -107,7 +113,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         if options["dry_run"]:
             from prefillgate.cli.dry_run import dry_run
 
-            return dry_run(request, options["as_json"])
+            return dry_run(request, options)
         return _execute(request, options, partial(resume_command, ctx, request))
     except InputError as error:
         return say_problems(error)
@@ -121,6 +127,7 @@ def _execute(request: RunRequest, options: dict[str, Any], resume: Callable[...,
     say(f"store: {request.store}")
     _check_report(request, options)
     try:
+        request = within_minutes(request, options["max_minutes"], options["cell_seconds"])
         finished = carry_out(execute(request, Progress(options["quiet"])))
         needed = finished.verdict.budget_needed
         code = _tell(finished, request, options)

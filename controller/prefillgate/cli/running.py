@@ -73,7 +73,7 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
             shared = _shared(lanes, identities)
             opened = opened or _new(request, policy_for(request.policy.policy, shared), clock)
             journal, gate = opened
-            deadline = _deadline(gate.plan.policy, clock)
+            deadline = _deadline(gate.plan.policy, request, clock)
             for lane in lanes.values():
                 lane.deadline_at = deadline
                 lane.shared = request.shape.shared
@@ -107,8 +107,10 @@ def _is_over(gate: Gate) -> bool:
     return isinstance(step, Stop) and step.ruling.reason not in MENDABLE
 
 
-def _deadline(policy: Policy, clock: Clock) -> float | None:
-    return None if policy.deadline_seconds is None else clock.now() + policy.deadline_seconds
+def _deadline(policy: Policy, request: RunRequest, clock: Clock) -> float | None:
+    """The earlier of the policy's deadline and the end that was asked for."""
+    ends = [] if policy.deadline_seconds is None else [clock.now() + policy.deadline_seconds]
+    return min([*ends, *([] if request.must_end_at is None else [request.must_end_at])], default=None)
 
 
 def _shared(lanes: dict[str, Lane], identities: dict[str, Identity]) -> bool:

@@ -95,7 +95,7 @@ def summary_lines(trial: Trial) -> Iterator[str]:
     counts += [f"{trial.unsent} not sent, since the server does not answer any more"] if trial.unsent else []
     yield ""
     yield f"{'cases':<12} {', '.join(counts)}"
-    for finding in trial.server.seen.findings:
+    for finding in (*trial.server.notes, *trial.server.seen.findings):
         yield f"{'finding':<12} {one_line(finding)}"
     rate, policy = trial.bad_rate(), trial.cells.policy.policy
     if rate is None:
@@ -143,7 +143,7 @@ def trial_document(trial: Trial, interrupted: bool) -> dict[str, Any]:
         "context_tokens": seen and seen.context_tokens,
         "replay_set": {"name": cells.replay_set.name, "sha256": cells.replay_set.sha256},
         "policy": cells.policy.policy.name,
-        "findings": list(seen.findings) if seen else [],
+        "findings": [*trial.server.notes, *trial.server.seen.findings] if trial.server else [],
         "cases": [_case_document(tried) for tried in trial.tried],
         "counts": {str(came): trial.count(came) for came in Came} | {"unsent": trial.unsent},
         "bad_rate": None if rate is None else _rate_document(rate),

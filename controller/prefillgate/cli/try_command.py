@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Wait for a server that refuses connections or loads its model.  [default: 0]",
 )
+@click.option(
+    "--isolation",
+    type=click.Choice(["exclusive", "shared"]),
+    default="exclusive",
+    show_default=True,
+    help="Whether the server serves nobody else meanwhile.",
+)
 @click.option("--policy", metavar="NAME|FILE", help="quick, standard, strict or a policy file.  [default: standard]")
 @click.option("--case", "wanted", multiple=True, metavar="ID", help="Try this case only; may be repeated.")
 @click.option(
@@ -94,13 +101,14 @@ def _trial(options: dict[str, Any]) -> Trial:
     times = LaneTimes(refused_pause_seconds=1.0, invalid_pause_seconds=0.0)
     if options["cell_timeout"]:
         times = replace(times, cell_timeout_seconds=options["cell_timeout"])
+    shared = options["isolation"] == "shared"
     full, to_stderr = options["full"], options["as_json"]
 
     def show(place: int, tried: Any) -> None:
         for line in case_lines(tried, (place, len(kept)), full):
             click.echo(line, err=to_stderr)
 
-    return Trial(asked, LooseCells(loaded, policy, times, suite, options["wait_ready"] or 0.0), kept, show)
+    return Trial(asked, LooseCells(loaded, policy, times, suite, options["wait_ready"] or 0.0, shared), kept, show)
 
 
 def _tell(trial: Trial, options: dict[str, Any], interrupted: bool = False) -> None:

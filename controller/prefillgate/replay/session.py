@@ -62,6 +62,7 @@ class RunRequest:
     budget: int | None = None  # prefills, both arms, where it is not the policy's
     command: tuple[str, ...] = ()  # the words of the command line, without store and seed
     unvalidated_judge: bool = False  # a judge may judge although too few labelled examples tell what its word is worth
+    must_end_at: float | None = None  # seconds since the epoch; beside the policy's deadline
 
     def arm(self, name: str) -> ArmRequest:
         """The request of one arm. Raises KeyError for a baseline where there is none."""
