@@ -149,7 +149,7 @@ def test_a_server_that_never_rests_is_no_place_for_a_run_that_needs_it_alone(dry
         assert f"candidate: {other.url} is in use by others and did not become idle" in error
         code, out, _ = dry(one.url, other.url, "--isolation", "shared")
     assert code == 0
-    assert "timed            candidate: in use when it was asked: 2 requests running, 0 waiting" in out
+    assert "timed            candidate: in use when it was asked: 2 running, 0 waiting" in out
 
 
 def test_what_is_not_proven_fresh_is_said(dry: Dry) -> None:

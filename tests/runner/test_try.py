@@ -15,6 +15,7 @@ from prefillgate.cli.main import main
 from prefillgate.core.acceptance import QUICK, STANDARD
 from prefillgate.core.healthy import HealthyRate, healthy_rate
 from prefillgate.core.policy import Policy
+from tests.support.judging import judge_server, says_bad_of, write_examples
 from tests.support.llama import real_llama
 from tests.support.runs import PROBES, bench, ended, start, write_policy, write_set
 from tests.support.simulated import SimulatedServer, start_simulated
@@ -359,3 +360,35 @@ def test_on_the_real_server_what_fails_and_what_does_not_fit_is_told(
     assert code == 2
     assert "2/3  long  too long: " in out and "the server's context of 2048 a slot" in out
     assert "bad: expect" in out and "    expect: not the expected answer" in out
+
+
+# Judges and other people's traffic
+
+
+def judged_policy(folder: Path, url: str, examples: int) -> Path:
+    write_examples(folder / "examples.jsonl", examples, examples)
+    judge = {"rubric": "It ends in a verdict.", "url": url, "model": "m", "examples": "examples.jsonl"}
+    return write_policy(folder / "judged.yaml", checks=[{"type": "Judge", "name": "useful", "judge": judge}])
+
+
+def test_a_judge_is_compared_with_people_first_as_in_a_run(run: Try, tmp_path: Path) -> None:
+    set_path = write_set(tmp_path / "set.jsonl", cases=2)
+    with start_simulated() as server, judge_server(says_bad_of("rubbish", "\nVERDICT: LGTM\nEND")) as judge:
+        code, out, error = run(server.url, set_path, "--policy", str(judged_policy(tmp_path, judge.url, 12)))
+        assert code == 10 and out.count("bad: useful") == 2
+        assert "judge useful agrees with 24 of 24 labelled outputs" in error
+        few = ("--policy", str(judged_policy(tmp_path, judge.url, 2)))
+        code, out, error = run(server.url, set_path, *few)
+        assert code in (1, 2) and "--unvalidated-judge" in error and out == ""
+        assert run(server.url, set_path, *few, "--unvalidated-judge")[0] == 10
+        code, _, error = run(server.url, set_path, "--policy", str(judged_policy(tmp_path, server.url, 12)))
+        assert code == 2 and "would judge itself" in error
+
+
+def test_a_server_that_others_use_is_tried_by_its_responses_alone(run: Try, tmp_path: Path) -> None:
+    set_path = write_set(tmp_path / "set.jsonl", cases=2)
+    with start_simulated(fault=["always-busy=1", "other-traffic=1@case-1"]) as server:
+        code, out, _ = run(server.url, set_path, "--isolation", "shared")
+    assert code == 0
+    assert "2 clean, 0 bad" in out
+    assert "finding      in use when it was asked: 1 running, 0 waiting" in out

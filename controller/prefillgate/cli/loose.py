@@ -11,6 +11,7 @@ from pathlib import Path
 from prefillgate.api.policy import PolicyDocument
 from prefillgate.api.replay_set import Case
 from prefillgate.cli.errors import CouldNotMeasure
+from prefillgate.cli.judges import compare_judges, keep_judges_apart
 from prefillgate.cli.outcome import say
 from prefillgate.cli.reach import identified, reach
 from prefillgate.cli.ready import wait_until_ready
@@ -40,6 +41,7 @@ class LooseCells:
     suite: CheckSuite = field(default_factory=lambda: CheckSuite((), {}))
     wait_ready_seconds: float = 0.0
     shared: bool = False  # the server serves others meanwhile
+    unvalidated_judge: bool = False  # as in a run
     clock: Clock = field(default_factory=SystemClock)
 
 
@@ -97,7 +99,8 @@ class Loose:
 async def meet(label: str, asked: ArmRequest, cells: LooseCells, stack: AsyncExitStack) -> Loose:
     """Reach a server and probe it, as a run does before its first cell.
 
-    Raises `BadInput` for a model that must be named or is not served, `CouldNotMeasure` where no answer comes.
+    Raises `BadInput` for a model that must be named or is not served and for a judge that is this server,
+    `CouldNotMeasure` where no answer comes or a judge is not validated.
     """
     await wait_until_ready(label, asked, cells.wait_ready_seconds, cells.clock)
     lane = await reach(label, asked, cells.times, cells.clock, stack)
@@ -107,7 +110,9 @@ async def meet(label: str, asked: ArmRequest, cells: LooseCells, stack: AsyncExi
     planned = plan_run(request, secrets.randbelow(2**31), cells.clock.now(), cells.policy.policy)
     journal = MemoryJournal(planned)
     runner = Runner(fold(journal.events()), journal, {BASELINE: lane}, cells.replay_set, cells.suite, cells.clock)
-    await identified(label, lane)
+    identity = await identified(label, lane)
+    await keep_judges_apart(cells.suite, request, {BASELINE: identity})
+    await compare_judges(runner, cells.unvalidated_judge)
     try:
         notes = _in_use(await lane.engine.look())
         await runner.meet(BASELINE)
@@ -126,4 +131,4 @@ def _in_use(look: Look) -> tuple[str, ...]:
     if look.activity.idle is not False:
         return ()
     running, waiting = look.activity.running or 0, look.activity.waiting or 0
-    return (f"in use when it was asked: {running} requests running, {waiting} waiting",)
+    return (f"in use when it was asked: {running} running, {waiting} waiting",)

@@ -108,7 +108,9 @@ def _trial(options: dict[str, Any]) -> Trial:
         for line in case_lines(tried, (place, len(kept)), full):
             click.echo(line, err=to_stderr)
 
-    return Trial(asked, LooseCells(loaded, policy, times, suite, options["wait_ready"] or 0.0, shared), kept, show)
+    judged = options["unvalidated_judge"]
+    cells = LooseCells(loaded, policy, times, suite, options["wait_ready"] or 0.0, shared, judged)
+    return Trial(asked, cells, kept, show)
 
 
 def _tell(trial: Trial, options: dict[str, Any], interrupted: bool = False) -> None:
