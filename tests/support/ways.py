@@ -9,6 +9,8 @@ Each is a real listener that passes bytes on to a server behind it, and counts w
 from __future__ import annotations
 
 import asyncio
+import select
+import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -44,16 +46,79 @@ def tls_front(url: str, certificate: trustme.LeafCert, trusted: trustme.CA | Non
     way = Way()
     context.sni_callback = lambda _socket, name, _context: way.names.append(name)
 
-    async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        way.connections += 1
-        shown = writer.get_extra_info("peercert")
-        if shown:
-            way.clients.append(str(shown["serialNumber"]))
-        await _joined((reader, writer), await _to(url))
+    def connection(client: socket.socket) -> None:
+        # Blocking sockets: asyncio drops a client that it refuses without the alert that says why.
+        with suppress(OSError), context.wrap_socket(client, server_side=True, do_handshake_on_connect=False) as secure:
+            if not _agreed(secure):
+                return
+            shown = secure.getpeercert()
+            if shown:
+                way.clients.append(str(shown["serialNumber"]))
+            parts = urlsplit(url)
+            assert parts.hostname is not None and parts.port is not None
+            with socket.create_connection((parts.hostname, parts.port)) as server:
+                _relay(secure, server)
 
-    with _listening(connection, context) as port:
+    with _accepting(way, connection) as port:
         way.url = f"https://127.0.0.1:{port}"
         yield way
+
+
+def _agreed(secure: ssl.SSLSocket) -> bool:
+    """Whether the handshake came to its end. Where it does not, the client is left time to read why."""
+    try:
+        secure.do_handshake()
+    except ssl.SSLError:
+        secure.shutdown(socket.SHUT_WR)
+        while secure.recv(65536):
+            pass
+        return False
+    return True
+
+
+def _relay(client: ssl.SSLSocket, server: socket.socket) -> None:
+    """Pass bytes both ways until one side ends."""
+    while True:
+        ready = [client] if client.pending() else select.select([client, server], [], [])[0]
+        for one in ready:
+            chunk = one.recv(65536)
+            if not chunk:
+                return
+            (server if one is client else client).sendall(chunk)
+
+
+@contextmanager
+def _accepting(way: Way, connection: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A listener on a free port with a thread for each connection; what is still open is dropped at the end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    clients: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                way.connections += 1
+                client.settimeout(60)
+                clients.append(client)
+                threads.append(threading.Thread(target=connection, args=(client,)))
+                threads[-1].start()
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        accepting.join()
+        for client in clients:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+            client.close()
+        for thread in threads:
+            thread.join(10)
 
 
 @contextmanager
@@ -141,7 +206,7 @@ async def _joined(client: Streams, server: Streams) -> None:
     """Pass bytes both ways until both sides have said all they have to say."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, ssl.SSLError):
+        with suppress(ConnectionError):
             while chunk := await reader.read(65536):
                 writer.write(chunk)
                 await writer.drain()
@@ -151,9 +216,9 @@ async def _joined(client: Streams, server: Streams) -> None:
 
 
 @contextmanager
-def _listening(connection: Connection, context: ssl.SSLContext | None = None) -> Iterator[int]:
+def _listening(connection: Connection) -> Iterator[int]:
     """A listener on a free port in a thread of its own; what is still open is dropped at the end."""
-    loop, started, ports = asyncio.new_event_loop(), threading.Event(), list[int]()
+    started, ports, stopping = threading.Event(), list[int](), list[Callable[[], object]]()
     running: set[asyncio.Task[None]] = set()
 
     async def handled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -167,31 +232,23 @@ def _listening(connection: Connection, context: ssl.SSLContext | None = None) ->
             writer.close()
             running.discard(task)
 
-    async def serve() -> asyncio.Server:
-        server = await asyncio.start_server(handled, "127.0.0.1", 0, ssl=context)
+    async def serve() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        stopping.append(lambda: loop.call_soon_threadsafe(stop.set))
+        server = await asyncio.start_server(handled, "127.0.0.1", 0)
         ports.append(server.sockets[0].getsockname()[1])
         started.set()
-        return server
-
-    async def end(server: asyncio.Server) -> None:
+        await stop.wait()
         server.close()
         for task in list(running):
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        await asyncio.sleep(0.05)
 
-    def work() -> None:
-        loop.set_exception_handler(lambda *_: None)  # handshakes that were refused are what tests are about
-        server = loop.run_until_complete(serve())
-        loop.run_forever()
-        loop.run_until_complete(end(server))
-        loop.close()
-
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     started.wait()
     try:
         yield ports[0]
     finally:
-        loop.call_soon_threadsafe(loop.stop)
+        stopping[0]()
         thread.join()

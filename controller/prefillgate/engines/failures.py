@@ -29,6 +29,10 @@ class EncodingError(Exception):
     """A content encoding that was not asked for and cannot be undone."""
 
 
+# What the network, or our reading of it, raises; httpx lets an alert that comes after the handshake through as it is.
+NETWORK_ERRORS = (httpx.HTTPError, ssl.SSLError, TimeoutError, TooLongError, EncodingError)
+
+
 def failure_of(error: Exception, proxy: str | None = None) -> tuple[Failure, bool]:
     """The engines' word for a network error, and whether the server had taken the request.
 
@@ -46,12 +50,12 @@ def failure_of(error: Exception, proxy: str | None = None) -> tuple[Failure, boo
         return _no_connection(error, words, proxy), False
     if isinstance(error, TimeoutError | httpx.TimeoutException):
         return Failure("Timeout", "no complete answer in time"), True
-    if isinstance(error, httpx.NetworkError):
+    if isinstance(error, httpx.NetworkError | ssl.SSLError):
         alert = _tls_error(error)
         if alert is not None and "ALERT" in (alert.reason or ""):
             # With TLS 1.3 a server that refuses us says so after the handshake, before it has read a request.
             return Failure("Tls", _tls_words(alert, words)), False
-        return Failure("ConnectionLost", words), True
+        return Failure("ConnectionLost", _connect_words(error, words)), True
     if isinstance(error, httpx.RemoteProtocolError):
         # h11's words for a connection that ended before the reply did.
         lost = "peer closed" in words or "disconnected" in words

@@ -28,6 +28,7 @@ from prefillgate.engines.assemble import DETAIL_LIMIT, Failure, error_message
 from prefillgate.engines.base import Body, EngineError, TerminalEngineError, TransientEngineError
 from prefillgate.engines.failures import (
     CREDENTIALS_FOR_PROXY,
+    NETWORK_ERRORS,
     EncodingError,
     TooLongError,
     engine_error,
@@ -140,6 +141,8 @@ class HttpLane:
         base = base_url(url)
         self.url = base.root
         self.options = options
+        if options.proxy is not None and self.url.startswith("https://["):
+            raise TerminalEngineError(f"{self.url}: no proxy can be asked for an IPv6 address over https; give a name")
         self._auth = httpx.BasicAuth(base.user, base.password or "") if base.user else None
         self._client: httpx.AsyncClient | None = None
         self._in_handshake = False
@@ -193,7 +196,7 @@ class HttpLane:
                 async for chunk in _bounded(response, self.options.max_reply_bytes):
                     body += chunk
                 status, headers = response.status_code, response.headers
-        except (httpx.HTTPError, TimeoutError, TooLongError, EncodingError) as error:
+        except NETWORK_ERRORS as error:
             raise engine_error(f"{self.url}{path}", self._failure(error)[0]) from error
         if status != 200:
             raise status_error(f"{self.url}{path}", status, self._hidden(bytes(body)), headers)
@@ -215,7 +218,7 @@ class HttpLane:
                     if sink(chunk):
                         break
                 return Sent(200, _content_type(response))
-        except (httpx.HTTPError, TimeoutError, TooLongError, EncodingError) as error:
+        except NETWORK_ERRORS as error:
             failure, accepted = self._failure(error)
             if failure.reason == "Timeout":
                 failure = Failure("Timeout", f"no complete answer within {timeout_seconds:g} s")
@@ -228,7 +231,7 @@ class HttpLane:
         try:
             async for chunk in _bounded(response, ERROR_BODY_BYTES):
                 body += chunk
-        except (httpx.HTTPError, TooLongError, EncodingError):
+        except NETWORK_ERRORS:
             # The status is the news; what was read of the message will do.
             pass
         said = self._hidden(bytes(body))
@@ -250,7 +253,12 @@ class HttpLane:
         if self._client is None:
             raise RuntimeError("the engine is not open; use it as an async context manager")
         headers = {"content-type": "application/json"} if body is not None else {}
-        extensions: dict[str, Any] = {"trace": self._trace} if self.url.startswith("https:") else {}
+        extensions: dict[str, Any] = {}
+        if self.url.startswith("https:"):
+            extensions["trace"] = self._trace
+        elif self.options.proxy is not None:
+            # httpcore leaves the brackets of an IPv6 address out of what a proxy is asked for.
+            extensions["target"] = (self.url + path).encode("ascii")
         if body is not None:
             # A generation is bounded by its own deadline; silence during a long prefill is no fault.
             extensions["timeout"] = httpx.Timeout(None, connect=self.options.connect_timeout_seconds).as_dict()
