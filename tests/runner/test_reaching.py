@@ -299,7 +299,7 @@ def test_what_is_for_the_proxy_goes_to_the_proxy_alone(servers: Servers, work: B
         options = ("--ca-file", str(servers.folder / "ca.pem"), "--proxy", proxy.url)
         run = gate(urls, *options, "--header-file", "headers")
         kept = everything(work.folder) + run.out.encode() + run.err.encode()
-        refused = [gate(each, *options) for each in (urls, {**urls, BASELINE: servers.urls[BASELINE]})]
+        refused = [gate(urls, *options), gate(servers.urls, "--proxy", proxy.url)]
     assert run.code == 0
     assert seen and not any(name.lower() == "proxy-authorization" for headers in seen for name in headers)
     assert password.encode() not in kept and password.split()[1].encode() not in kept
@@ -316,6 +316,17 @@ def test_a_proxy_that_is_not_there_is_no_word_on_the_server(servers: Servers, ga
         run = gate({**servers.urls, BASELINE: url}, "--proxy", gone)
         assert run.code == 1
         assert f"error: baseline: {url}/props: Proxy: the proxy {gone} cannot be reached: " in run.err
+
+
+def test_a_proxy_that_fails_in_the_middle_is_not_held_against_the_candidate(servers: Servers, gate: Any) -> None:
+    with behind(servers, "ca", (CANDIDATE,)) as urls, http_proxy(opens=16) as proxy:
+        run = gate(urls, "--ca-file", str(servers.folder / "ca.pem"), "--candidate-proxy", proxy.url)
+    assert (run.code, run.json["reason"], run.json["rollback"]) == (1, "InvalidCells", "Refused")
+    why = (
+        f"Proxy: https://{urls[CANDIDATE].removeprefix('https://')}/metrics: Proxy: the proxy {proxy.url} opens no way"
+    )
+    assert why in run.json["sentences"][0]
+    assert "502" in run.json["sentences"][0]
 
 
 def test_credentials_on_the_command_line_are_refused_and_not_repeated(servers: Servers, gate: Any) -> None:
@@ -579,3 +590,17 @@ def test_a_small_question_is_asked_again_when_the_server_said_so(servers: Server
     with rewriting(servers.urls[CANDIDATE], {"/props": busy}) as candidate:
         assert gate({**servers.urls, CANDIDATE: candidate}).code == 0
     assert told[1] - told[0] >= 2.0
+
+
+def test_tls_options_without_a_tls_server_are_bad_input(servers: Servers, gate: Any) -> None:
+    for options in (
+        ("--ca-file", str(servers.folder / "ca.pem")),
+        ("--tls-server-name", NAME),
+        ("--insecure",),
+        ("--candidate-insecure",),
+    ):
+        run = gate(servers.urls, *options)
+        arm = CANDIDATE if "candidate" in options[0] else BASELINE
+        option = options[0].replace("--candidate-", "--")
+        said = f"error: {arm}: {option} is given and no server is reached over TLS (allowed: with an https:// URL)"
+        assert (run.code, said in run.err) == (2, True), run.err

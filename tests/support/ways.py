@@ -122,8 +122,11 @@ def _accepting(way: Way, connection: Callable[[socket.socket], None]) -> Iterato
 
 
 @contextmanager
-def http_proxy(authorization: str | None = None) -> Iterator[Way]:
-    """A forward proxy: absolute addresses for http, CONNECT for https. With `authorization` it demands that value."""
+def http_proxy(authorization: str | None = None, opens: int | None = None) -> Iterator[Way]:
+    """A forward proxy: absolute addresses for http, CONNECT for https.
+
+    With `authorization` it demands that value; after `opens` connections it answers 502.
+    """
     way = Way()
 
     async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -133,6 +136,9 @@ def http_proxy(authorization: str | None = None) -> Iterator[Way]:
         method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
         if authorization is not None and _header(head, "proxy-authorization") != authorization:
             await _answer(writer, b"407 Proxy Authentication Required", b'{"error": "who are you?"}')
+            return
+        if opens is not None and way.connections > opens:
+            await _answer(writer, b"502 Bad Gateway", b"no way there")
             return
         address = urlsplit(f"//{target}" if method == "CONNECT" else target)
         try:

@@ -84,6 +84,7 @@ def _arms(options: dict[str, Any], from_file: dict[str, Any]) -> dict[str, ArmRe
         _two_arms(urls["baseline"], urls["candidate"])
     for arm, asked in urls.items():
         _check_access(arm, asked)
+    _check_tls(urls)
     return urls
 
 
@@ -105,6 +106,19 @@ def _check_access(arm: str, asked: ArmRequest) -> None:
         engine_options(asked.access, asked.model, os.environ)
     except AccessError as error:
         raise BadInput(f"{arm}: {error}") from error
+
+
+def _check_tls(urls: dict[str, ArmRequest]) -> None:
+    """Raise `BadInput` for certificates that nobody would look at: http:// was written where https:// was meant."""
+    if any(url.lower().startswith("https:") for asked in urls.values() for url in asked.urls):
+        return
+    for arm, asked in urls.items():
+        for name in ("ca_file", "client_cert", "tls_server_name", "insecure"):
+            if getattr(asked.access, name):
+                option = f"--{name.replace('_', '-')}"
+                raise BadInput(
+                    f"{arm}: {option} is given and no server is reached over TLS (allowed: with an https:// URL)"
+                )
 
 
 def _from_file(options: dict[str, Any]) -> dict[str, Any]:
