@@ -77,6 +77,7 @@ def test_help_imports_click_and_nothing_heavy() -> None:
         "prefillgate.cli",
         "prefillgate.cli.errors",
         "prefillgate.cli.main",
+        "prefillgate.cli.speaking",
     ]
 
 

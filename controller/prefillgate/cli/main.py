@@ -23,6 +23,7 @@ import click
 
 from prefillgate import __version__
 from prefillgate.cli.errors import CommandError
+from prefillgate.cli.speaking import begin_speaking, say, speaks_json, tell_beginning
 
 EXIT_UNEXPECTED = 1
 EXIT_USAGE = 2
@@ -90,6 +91,15 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(entry.name, entry.help) for entry in COMMANDS])
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As click does it; Ctrl-C meanwhile would print a line more."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except KeyboardInterrupt:
+            raise SystemExit(EXIT_INTERRUPTED) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Left to click, a closed output would be exit 1 and Ctrl-C would print one line more."""
         try:
@@ -127,10 +137,19 @@ def group(ctx: click.Context, debug: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Never raises for an ordinary ending."""
     _use_utf8()
+    given = list(sys.argv[1:] if argv is None else argv)
+    begin_speaking(given)
+    code = _to_its_end(given)
+    if code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
+        tell_beginning(given)
+    return code
+
+
+def _to_its_end(argv: list[str]) -> int:
     session = Session(debug=bool(os.environ.get("PREFILLGATE_DEBUG")))
     with _terminate_as_exit() as asked_to_end:
         try:
-            code = _run(list(sys.argv[1:] if argv is None else argv), session)
+            code = _run(argv, session)
             sys.stdout.flush()
             if asked_to_end:
                 return EXIT_TERMINATED
@@ -157,7 +176,7 @@ def _run(argv: list[str], session: Session) -> int:
     except click.Abort as error:  # Ctrl-C outside a command, or a question without an answer
         return EXIT_INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else EXIT_USAGE
     except click.ClickException as error:
-        if isinstance(error, click.UsageError):
+        if isinstance(error, click.UsageError) and not speaks_json():
             error.show()
         else:
             _say(f"error: {error.format_message()}")
@@ -206,7 +225,10 @@ def _keep_traceback(error: Exception) -> str:
 
 def _say(message: str) -> None:
     """One line on standard error; a message may quote a server, so what could steer a terminal is escaped."""
-    click.echo(f"prefillgate: {one_line(message)}", err=True)
+    if speaks_json():
+        say(f"prefillgate: {one_line(message)}", "error", "error")
+    else:
+        click.echo(f"prefillgate: {one_line(message)}", err=True)
 
 
 def one_line(text: str) -> str:

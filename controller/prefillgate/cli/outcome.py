@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+from prefillgate.cli.speaking import quoted as quoted
+from prefillgate.cli.speaking import say as say
 
 if TYPE_CHECKING:
     from prefillgate.core.journal import Journal
@@ -67,18 +68,3 @@ def columns() -> int:
     if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
         return MOST_COLUMNS
     return min(MOST_COLUMNS, max(FEWEST_COLUMNS, shutil.get_terminal_size((MOST_COLUMNS, 24)).columns))
-
-
-def quoted(text: str) -> str:
-    """An argument as the shell of this system takes it; bare where it may stand bare."""
-    import shlex
-    import subprocess
-
-    return subprocess.list2cmdline([text]) if os.name == "nt" else shlex.quote(text)
-
-
-def say(line: str) -> None:
-    """One line for a person, on standard error."""
-    from prefillgate.report.clean import visible
-
-    click.echo(visible(line).replace("\n", " ⏎ "), err=True)

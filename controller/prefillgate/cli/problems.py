@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import click
-
 from prefillgate.api.errors import InputError, clean
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.speaking import say
 
 EXIT_BAD_INPUT = BadInput.exit_code
 
@@ -16,7 +15,7 @@ EXIT_BAD_INPUT = BadInput.exit_code
 def say_problems(error: InputError) -> int:
     """Print every problem on standard error and return the exit code for bad input."""
     for line in str(error).split("\n"):
-        click.echo(f"prefillgate: error: {line}", err=True)
+        say(f"prefillgate: error: {line}", "error", "error")
     return EXIT_BAD_INPUT
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from prefillgate.cli.outcome import say
 from prefillgate.core.cells import Status
@@ -47,21 +48,22 @@ class Progress:
         match event:
             case EpochSeen():
                 proof = event.cold_proof or "no way to force a fresh prefill was shown to work"
-                say(f"{event.arm}: {event.engine} {event.build or ''} {event.model or ''}, fresh prefill by {proof}")
+                told = f"{event.arm}: {event.engine} {event.build or ''} {event.model or ''}, fresh prefill by {proof}"
+                say(told, "server_met", arm=event.arm, cold_proof=event.cold_proof, build=event.build)
                 for finding in (*event.access_findings, *event.findings):
-                    say(f"{event.arm}: {finding}")
+                    say(f"{event.arm}: {finding}", "finding", "warning", arm=event.arm)
             case CellMeasured() if event.cell.status is not Status.OK:
                 self._cell(gate, event)
             case CellChecked():
                 self._cell(gate, gate.measured[event.cell_id])
             case ReplicateStarted():
-                say(f"replicate {event.number}: started, with fresh prefills only")
+                say(f"replicate {event.number}: started, with fresh prefills only", "replicate_started")
             case SeparationKept():
-                say(f"replicate {event.number}: kept apart by {event.how} ({event.detail})")
+                say(f"replicate {event.number}: kept apart by {event.how} ({event.detail})", "replicate_apart")
             case ReplicateAborted():
-                say(f"replicate {event.number}: aborted ({event.why})")
+                say(f"replicate {event.number}: aborted ({event.why})", "replicate_aborted", "warning")
             case DeadlinePassed():
-                say("the deadline passed")
+                say("the deadline passed", "deadline", "warning")
         self._transitions(gate)
 
     def _transitions(self, gate: Gate) -> None:
@@ -70,7 +72,7 @@ class Progress:
             until = (
                 "since a replicate needs a baseline" if alone else "until a replicate with fresh prefills confirms it"
             )
-            say(f"ALARM: promotion is blocked, rollback refused {until}")
+            say(f"ALARM: promotion is blocked, rollback refused {until}", "alarm", "warning")
         self._alarm = gate.alarm
         for replicate in gate.replicates:
             ending = replicate.ending()
@@ -78,7 +80,10 @@ class Progress:
                 self._endings[replicate.plan.number] = str(ending)
                 path = replicate.e_path(replicate.leading_flag())
                 e_value = f"E = {path[-1]:.3g}" if path else "no pair was needed"
-                say(f"replicate {replicate.plan.number}: ended {ending} ({e_value}, threshold {replicate.threshold:g})")
+                told = (
+                    f"replicate {replicate.plan.number}: ended {ending} ({e_value}, threshold {replicate.threshold:g})"
+                )
+                say(told, "replicate_ended", ending=str(ending))
 
     def waiting(self, gate: Gate, step: Separate) -> None:
         """Say now and then what the replicate waits for."""
@@ -87,7 +92,8 @@ class Progress:
             return
         self._said_waiting = now
         until = "" if step.not_before is None else time.strftime(", or until %H:%M:%S", time.localtime(step.not_before))
-        say(f"replicate {step.number}: waits for a restarted candidate{until}, to stand apart from what triggered it")
+        told = f"replicate {step.number}: waits for a restarted candidate{until}, to stand apart from what triggered it"
+        say(told, "waiting", until=step.not_before)
 
     def _cell(self, gate: Gate, event: CellMeasured) -> None:
         if self._quiet:
@@ -96,7 +102,7 @@ class Progress:
         if cell.started_at is not None and cell.ended_at is not None:
             self._seconds = [*self._seconds[-19:], cell.ended_at - cell.started_at]
         what = f"{event.cell_id:>4} {cell.arm:<9} {cell.case_id:<18} {_seen(event)} {_result(gate, event):<8}"
-        say(f"{what} {self._now(gate)}")
+        say(f"{what} {self._now(gate)}", "cell", **_facts(gate, event))
 
     def _now(self, gate: Gate) -> str:
         """Units, bad, e-value, what is missing, time left."""
@@ -129,6 +135,23 @@ class Progress:
             return ""
         minutes = cells * sum(self._seconds) / len(self._seconds) / 60
         return f", about {minutes:.0f} min" if minutes >= 1 else ", under 1 min"
+
+
+def _facts(gate: Gate, event: CellMeasured) -> dict[str, Any]:
+    """A cell for a program: null is unknown."""
+    cell = event.cell
+    return {
+        "cell_id": event.cell_id,
+        "arm": cell.arm,
+        "case_id": cell.case_id,
+        "replicate": cell.replicate,
+        "status": str(cell.status),
+        "bad": next((item.cell.bad for item in reversed(gate.scored) if item.cell_id == event.cell_id), None),
+        "prompt_tokens": cell.prompt_tokens,
+        "cached_tokens": cell.cached_tokens,
+        "processed_tokens": cell.processed_tokens,
+        "reason": event.reason,
+    }
 
 
 def _seen(event: CellMeasured) -> str:

@@ -17,6 +17,7 @@ from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
 from prefillgate.cli.server_options import server_options, unvalidated_judge_option
 from prefillgate.cli.shape_options import shape_options
+from prefillgate.cli.speaking import tell_resume
 from prefillgate.cli.stores import keep_from_overwriting
 from prefillgate.cli.time_limit import time_options, within_minutes
 
@@ -93,6 +94,7 @@ Examples:
     help="Print the plan, its prefills, minutes and error bounds; send two cells to each server to time them.",
 )
 @click.option("--quiet", is_flag=True, help="No line for each cell.")
+@click.option("--log-json", is_flag=True, help="Say everything on standard error as one JSON object a line.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
@@ -120,27 +122,32 @@ def command(ctx: click.Context, /, **options: Any) -> int:
 
 
 def _execute(request: RunRequest, options: dict[str, Any], resume: Callable[..., str]) -> int:
+    try:
+        say(f"store: {request.store}", "store", store=str(request.store))
+        _check_report(request, options)
+        return _to_its_end(request, options, resume)
+    except (KeyboardInterrupt, SystemExit):
+        tell_resume("interrupted", resume())
+        raise
+
+
+def _to_its_end(request: RunRequest, options: dict[str, Any], resume: Callable[..., str]) -> int:
     from prefillgate.cli.interruptible import carry_out
     from prefillgate.cli.progress import Progress
     from prefillgate.cli.running import RunBroken, execute
 
-    say(f"store: {request.store}")
-    _check_report(request, options)
     try:
         request = within_minutes(request, options["max_minutes"], options["cell_seconds"])
         finished = carry_out(execute(request, Progress(options["quiet"])))
         needed = finished.verdict.budget_needed
         code = _tell(finished, request, options)
         if needed is not None:
-            _say_resume("the budget is spent", resume(needed))
+            tell_resume("the budget is spent", resume(needed))
         return code
     except RunBroken as error:
-        say(f"prefillgate: error: {error}")
-        _say_resume("could not go on", resume())
+        say(f"prefillgate: error: {error}", "error", "error")
+        tell_resume("could not go on", resume())
         return error.exit_code
-    except (KeyboardInterrupt, SystemExit):
-        _say_resume("interrupted", resume())
-        raise
 
 
 def _tell(finished: Finished, request: RunRequest, options: dict[str, Any]) -> int:
@@ -149,9 +156,13 @@ def _tell(finished: Finished, request: RunRequest, options: dict[str, Any]) -> i
     with finished.journal:
         try:
             write_report(finished.verdict, finished.journal, report)
-            say(f"report: {report}")
+            say(f"report: {report}", "report", report=str(report))
         except OSError as error:
-            say(f"prefillgate: error: the report {report} cannot be written: {error.strerror or error}")
+            say(
+                f"prefillgate: error: the report {report} cannot be written: {error.strerror or error}",
+                "error",
+                "error",
+            )
             report = Path()
         text = (
             rendered(finished.verdict, finished.journal, "json")
@@ -182,12 +193,6 @@ def _check_writable(option: str, path: Path) -> None:
         folder = folder.parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise BadInput(f"{option} {path}: cannot be written there (allowed: a file in a folder that can be written)")
-
-
-def _say_resume(what: str, resume: str) -> None:
-    """The command that goes on, alone on the last line, to be copied or read by a program."""
-    say(f"{what}; this command resumes:")
-    say(resume)
 
 
 def resume_command(ctx: click.Context, request: RunRequest, budget: int | None = None) -> str:

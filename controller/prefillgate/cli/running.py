@@ -138,14 +138,14 @@ def _existing(request: RunRequest, clock: Clock) -> tuple[SqliteJournal, Gate] |
         except BaseException:
             journal.close()
             raise
-    say(f"resumed: {len(gate.measured)} cells stand in the store")
+    say(f"resumed: {len(gate.measured)} cells stand in the store", "resumed", cells=len(gate.measured))
     return journal, gate
 
 
 def _new(request: RunRequest, policy: Policy, clock: Clock) -> tuple[SqliteJournal, Gate]:
     """A new store with its plan."""
     seed = request.seed if request.seed is not None else secrets.randbelow(2**31)
-    say(f"seed: {seed}")
+    say(f"seed: {seed}", "seed", seed=seed)
     with store_errors():
         journal = SqliteJournal.create(request.store, plan_run(request, seed, clock.now(), policy))
         return journal, fold(journal.events())
