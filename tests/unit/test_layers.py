@@ -21,7 +21,17 @@ NOT_ON_WINDOWS = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios",
 NOT_ON_WINDOWS_CALLS = {
     *("os.fork", "os.killpg", "os.setsid", "os.getpgid", "os.geteuid", "os.getuid", "os.mkfifo", "os.uname"),
     *("signal.SIGKILL", "signal.SIGHUP", "signal.SIGUSR1", "signal.SIGUSR2", "signal.SIGALRM", "signal.alarm"),
+    *("os.chown", "os.getloadavg", "os.sysconf", "os.wait", "os.WNOHANG", "os.O_DIRECTORY", "os.O_NOFOLLOW"),
+    *("signal.SIGCHLD", "signal.SIGPIPE", "signal.pause", "signal.setitimer", "time.tzset", "socket.AF_UNIX"),
 }
+NOT_ON_WINDOWS_METHODS = {  # of an event loop or a child process, whatever they are called
+    *("add_signal_handler", "remove_signal_handler", "create_unix_server", "create_unix_connection"),
+    *("open_unix_connection", "start_unix_server"),
+}
+NOT_ON_WINDOWS_OPTIONS = {"preexec_fn", "pass_fds", "start_new_session", "shell"}
+FOLDERS_OF_POSIX = ("/dev/", "/etc/", "/proc/", "/tmp", "/usr/", "/var/")
+FOR_A_POSIX_SHELL = "controller/prefillgate/cli/curl.py"  # what it prints is a command for one
+TEXT_FILES = {"open", "read_text", "write_text"}
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +78,76 @@ def test_every_module_says_what_it_is(trees: dict[str, ast.Module]) -> None:
 
 
 def test_nothing_in_the_package_needs_posix(trees: dict[str, ast.Module]) -> None:
-    found = []
-    for name, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                imported = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-                found += [f"{name}:{node.lineno} imports {module}" for module in imported if module in NOT_ON_WINDOWS]
-            elif isinstance(node, ast.Attribute) and ast.unparse(node) in NOT_ON_WINDOWS_CALLS:
-                found.append(f"{name}:{node.lineno} uses {ast.unparse(node)}")
+    found = [
+        f"{name}:{node.lineno} {what}"  # type: ignore[attr-defined]
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        for what in posix_alone(node)
+        if not (name == FOR_A_POSIX_SHELL and what.startswith("names the folder"))
+    ]
     assert found == []
+
+
+def posix_alone(node: ast.AST) -> list[str]:
+    """What a piece of code does that other systems cannot."""
+    if isinstance(node, ast.Import):
+        return [f"imports {alias.name}" for alias in node.names if alias.name in NOT_ON_WINDOWS]
+    if isinstance(node, ast.ImportFrom):
+        names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+        return [f"imports {name}" for name in names if name in NOT_ON_WINDOWS | NOT_ON_WINDOWS_CALLS]
+    if isinstance(node, ast.Attribute):
+        alone = ast.unparse(node) in NOT_ON_WINDOWS_CALLS or node.attr in NOT_ON_WINDOWS_METHODS
+        return [f"uses {ast.unparse(node)}"] if alone else []
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return [f"names the folder {folder}" for folder in FOLDERS_OF_POSIX if f" {node.value}".find(f" {folder}") >= 0]
+    if isinstance(node, ast.Call):
+        given = {keyword.arg for keyword in node.keywords}
+        return [f"gives {name}" for name in sorted(NOT_ON_WINDOWS_OPTIONS & {str(each) for each in given})]
+    return []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import fcntl",
+        "from os import fork",
+        "from pwd import getpwuid",
+        "os.geteuid()",
+        "loop.add_signal_handler(2, stop)",
+        "Path('/tmp/store.db')",
+        "open('/dev/null')",
+        "subprocess.run('x', shell=True)",
+        "subprocess.Popen(x, start_new_session=True)",
+    ],
+)
+def test_what_needs_posix_is_found(code: str) -> None:
+    assert any(posix_alone(node) for node in ast.walk(ast.parse(code)))
+
+
+def test_text_is_read_and_written_as_utf_8_whatever_the_system_prefers(trees: dict[str, ast.Module]) -> None:
+    found = [
+        f"{name}:{node.lineno} {ast.unparse(node)[:80]}"
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and opens_text(node) and not any(k.arg == "encoding" for k in node.keywords)
+    ]
+    assert found == []
+
+
+def opens_text(call: ast.Call) -> bool:
+    """Whether a call opens a file as text: `open` of a mode without b, `read_text`, `write_text`."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name not in TEXT_FILES:
+        return False
+    of_a_path = isinstance(call.func, ast.Attribute)
+    if (
+        name == "open"
+        and of_a_path
+        and not ast.unparse(call.func).startswith(("Path(", "path.", "self.path.", "file."))
+    ):
+        return False
+    modes = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    return not any("b" in mode for mode in modes if len(mode) <= 3)
 
 
 def test_the_core_imports_the_standard_library_and_itself_alone(trees: dict[str, ast.Module]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from prefillgate.cli.completing import POLICY
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.outcome import columns, exit_code, palette, say
 from prefillgate.cli.problems import say_problems
@@ -31,7 +32,12 @@ KEYS = (
 @click.command(name="audit")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "--policy", default="standard", show_default=True, metavar="NAME|FILE", help="quick, standard, strict or a file."
+    "--policy",
+    type=POLICY,
+    default="standard",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="quick, standard, strict or a file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with unrounded numbers.")
 @click.option(

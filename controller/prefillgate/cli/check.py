@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefillgate.api.check_type import ABOUT
+from prefillgate.cli.completing import POLICY
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.problems import json_line, say_problems
 from prefillgate.cli.server_options import unvalidated_judge_option
@@ -45,7 +46,7 @@ def _epilog() -> str:
 
 
 @click.command(name="check", epilog=_epilog(), context_settings={"max_content_width": 120})
-@click.option("--policy", metavar="NAME|FILE", help="Take the checks of this policy.")
+@click.option("--policy", type=POLICY, metavar="NAME|FILE", help="Take the checks of this policy.")
 @click.option("--check", "checks", multiple=True, metavar="NAME[=VALUE]", help="Make this check; may be repeated.")
 @click.option("--expect", metavar="KIND=VALUE", help="Want this answer: exact=TEXT, contains=TEXT or json=JSON.")
 @click.option("--finish-reason", metavar="REASON", help="The finish reason that the server reported.")

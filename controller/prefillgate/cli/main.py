@@ -17,13 +17,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from prefillgate import __version__
 from prefillgate.cli.errors import CommandError
 from prefillgate.cli.speaking import begin_speaking, say, speaks_json, tell_beginning
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 EXIT_UNEXPECTED = 1
 EXIT_USAGE = 2
@@ -66,6 +69,7 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("override", "Record a person's decision, or the cause, with a reason."),
     _entry("doctor", "Say what is installed here and what a server can and cannot prove."),
     _entry("simulate", "Serve a simulated llama-server with planted faults."),
+    _entry("completion", "Print the completion script of a shell."),
     _entry("demo", "Gate two profiles of a small model on real servers, on this machine."),
 )
 
@@ -85,6 +89,13 @@ class LazyGroup(click.Group):
                 assert isinstance(command, click.Command)
                 return command
         return None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and help lines from the table: click would import every command for them."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(e.name, help=e.help) for e in COMMANDS if e.name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list under `--help`, from the table alone."""

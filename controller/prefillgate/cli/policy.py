@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from prefillgate.cli.completing import POLICY, REPLAY_SET
 from prefillgate.cli.problems import EXIT_BAD_INPUT, json_line, say_problems
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("policy", metavar="FILE")
-@click.option("--replay-set", metavar="FILE", help="Also check the policy against this replay set.")
+@click.argument("policy", type=POLICY, metavar="FILE")
+@click.option("--replay-set", type=REPLAY_SET, metavar="FILE", help="Also check the policy against this replay set.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def lint(policy: str, replay_set: str | None, as_json: bool) -> int:
     """Read a policy (a YAML file, or quick, standard, strict); print its numbers, problems and warnings.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from prefillgate.cli.completing import ENGINE, REPLAY_SET
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.problems import json_line, say_problems
 from prefillgate.cli.try_command import command as try_command
@@ -39,7 +40,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("replay_set", metavar="FILE")
+@click.argument("replay_set", type=REPLAY_SET, metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def lint(replay_set: str, as_json: bool) -> int:
     """Read FILE line by line; print its cases, their lengths, problems and warnings.
@@ -174,13 +175,18 @@ class _AsSent:
 
 
 @command.command()
-@click.argument("replay_set", metavar="FILE")
+@click.argument("replay_set", type=REPLAY_SET, metavar="FILE")
 @click.option("--case", "wanted", multiple=True, metavar="ID", help="Show this case only; may be repeated.")
 @click.option(
     "--as-sent", is_flag=True, help="Show the exact body that would be sent, and what the gate changes in it."
 )
 @click.option(
-    "--engine", default="llama.cpp", show_default=True, metavar="NAME", help="The server family for --as-sent."
+    "--engine",
+    type=ENGINE,
+    default="llama.cpp",
+    show_default=True,
+    metavar="NAME",
+    help="The server family for --as-sent.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(replay_set: str, wanted: tuple[str, ...], as_sent: bool, engine: str, as_json: bool) -> int:

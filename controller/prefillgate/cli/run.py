@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from prefillgate.cli.completing import POLICY, REPLAY_SET
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
@@ -42,9 +43,14 @@ Examples:
 )
 @click.option("--candidate", metavar="URL", help="Base URL of the server with the new profile.")
 @click.option(
-    "--replay-set", metavar="FILE", help="OpenAI Batch JSONL, or the name of a packaged set (demo, short, four)."
+    "--replay-set",
+    type=REPLAY_SET,
+    metavar="FILE",
+    help="OpenAI Batch JSONL, or the name of a packaged set (demo, short, four).",
 )
-@click.option("--policy", metavar="NAME|FILE", help="quick, standard, strict or a policy file.  [default: standard]")
+@click.option(
+    "--policy", type=POLICY, metavar="NAME|FILE", help="quick, standard, strict or a policy file.  [default: standard]"
+)
 @click.option(
     "--store",
     type=click.Path(path_type=Path),

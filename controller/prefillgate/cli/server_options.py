@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from prefillgate.api.access import Access
+from prefillgate.cli.completing import ENGINE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -66,7 +67,7 @@ def _added(function: _F, prefix: str, option: _Option) -> _F:
     text = f"The same of the {prefix} alone." if prefix else option.help
     if option.metavar is None:
         return click.option(flag, is_flag=True, help=text)(function)
-    kind: Any = click.Path(path_type=Path) if option.field in _FILES else str
+    kind: Any = click.Path(path_type=Path) if option.field in _FILES else ENGINE if option.name == "engine" else str
     return click.option(flag, metavar=option.metavar, type=kind, help=text)(function)
 
 

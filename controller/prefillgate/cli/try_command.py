@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from prefillgate.cli.completing import POLICY, REPLAY_SET
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.problems import json_line, say_problems
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="try")
-@click.argument("replay_set", metavar="FILE")
+@click.argument("replay_set", type=REPLAY_SET, metavar="FILE")
 @click.option("--server", required=True, metavar="URL", help="Base URL of the server, best the one in production.")
 @server_options()
 @click.option(
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Whether the server serves nobody else meanwhile.",
 )
-@click.option("--policy", metavar="NAME|FILE", help="quick, standard, strict or a policy file.  [default: standard]")
+@click.option(
+    "--policy", type=POLICY, metavar="NAME|FILE", help="quick, standard, strict or a policy file.  [default: standard]"
+)
 @click.option("--case", "wanted", multiple=True, metavar="ID", help="Try this case only; may be repeated.")
 @click.option(
     "--cell-timeout",

@@ -111,6 +111,7 @@ def write_verdict(facts: Facts) -> Verdict:
         throughput=facts.throughput,
         differences=facts.differences,
         prompts=len(facts.cases),
+        cases=facts.cases,
         distinct_outputs=distinct_outputs(facts),
         prefills_used=_log_prefills(baseline, candidate) if facts.from_log else len(facts.classified),
         budget=facts.budget,

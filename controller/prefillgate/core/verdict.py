@@ -217,6 +217,7 @@ class Verdict:
     prefills_used: int  # both arms
     budget: int
     notes: tuple[str, ...] = ()  # findings, warnings
+    cases: tuple[str, ...] = ()  # of the replay set, asked or not
     budget_needed: int | None = None  # with which a run that ended on its budget would go on to an answer
     replay_set_name: str = ""
     replay_set_sha256: str = ""

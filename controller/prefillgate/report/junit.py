@@ -33,7 +33,8 @@ class CaseResult:
 
 def render_junit(verdict: Verdict) -> str:
     """A `testsuites` document with two suites: the replay cases and the decision."""
-    cases = [_replay_case(verdict, case_id) for case_id in case_ids(verdict)]
+    names = dict.fromkeys((*verdict.cases, *case_ids(verdict)))
+    cases = [_replay_case(verdict, case_id) for case_id in names]
     decision = [_promotion(verdict), _rollback(verdict), _throughput(verdict)]
     root = Xml.Element("testsuites", {"name": visible(f"prefillgate {verdict.title}"), **_totals(cases + decision)})
     _suite(root, "replay", cases)
@@ -46,8 +47,8 @@ def render_junit(verdict: Verdict) -> str:
 
 def _suite(root: Xml.Element, name: str, results: list[CaseResult]) -> Xml.Element:
     suite = Xml.SubElement(root, "testsuite", {"name": name, **_totals(results)})
-    for result in results:
-        case = Xml.SubElement(suite, "testcase", classname=f"prefillgate.{name}", name=visible(result.name))
+    for result, shown in zip(results, _unlike([visible(result.name) for result in results]), strict=True):
+        case = Xml.SubElement(suite, "testcase", classname=f"prefillgate.{name}", name=shown)
         if result.kind == PASSED:
             continue
         attributes = {"message": one_line(result.message, 500)}
@@ -56,6 +57,17 @@ def _suite(root: Xml.Element, name: str, results: list[CaseResult]) -> Xml.Eleme
         told = Xml.SubElement(case, result.kind, attributes)
         told.text = visible(result.body or result.message)
     return suite
+
+
+def _unlike(names: list[str]) -> list[str]:
+    """No two alike: a CI system keeps one result for a name, and two ids may be shown alike."""
+    shown: dict[str, None] = {}
+    for name in names:
+        number, unlike = 2, name
+        while unlike in shown:
+            number, unlike = number + 1, f"{name} ({number})"
+        shown[unlike] = None
+    return list(shown)
 
 
 def _totals(results: list[CaseResult]) -> dict[str, str]:
