@@ -28,7 +28,7 @@ NOT_ON_WINDOWS_METHODS = {  # of an event loop or a child process, whatever they
     *("add_signal_handler", "remove_signal_handler", "create_unix_server", "create_unix_connection"),
     *("open_unix_connection", "start_unix_server"),
 }
-NOT_ON_WINDOWS_OPTIONS = {"preexec_fn", "pass_fds", "start_new_session", "shell"}
+NOT_ON_WINDOWS_OPTIONS = {"preexec_fn", "shell"}  # other options of a child process are passed over there
 FOLDERS_OF_POSIX = ("/dev/", "/etc/", "/proc/", "/tmp", "/usr/", "/var/")
 FOR_A_POSIX_SHELL = "controller/prefillgate/cli/curl.py"  # what it prints is a command for one
 TEXT_FILES = {"open", "read_text", "write_text"}
@@ -117,7 +117,7 @@ def posix_alone(node: ast.AST) -> list[str]:
         "Path('/tmp/store.db')",
         "open('/dev/null')",
         "subprocess.run('x', shell=True)",
-        "subprocess.Popen(x, start_new_session=True)",
+        "subprocess.Popen(x, preexec_fn=f)",
     ],
 )
 def test_what_needs_posix_is_found(code: str) -> None:

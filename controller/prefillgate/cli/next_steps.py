@@ -11,6 +11,7 @@ from prefillgate.core.cells import BASELINE, Status
 from prefillgate.core.decision import Reason
 from prefillgate.core.journal import Planned
 from prefillgate.core.verdict import CellView, Verdict
+from prefillgate.replay.named_servers import named_servers
 from prefillgate.report.clean import is_clean
 from prefillgate.report.explain import Step
 from prefillgate.report.units import bad_cases
@@ -37,8 +38,9 @@ class Place:
             return self.plan.command
         words = ["run"]
         for arm, named in (("baseline", self.plan.baseline_url), ("candidate", self.plan.candidate_url)):
-            url, _, model = (named or "").partition(" ")
-            words += [] if not url else [f"--{arm}", url, *([f"--{arm}-model", model[1:-1]] if model else [])]
+            servers = named_servers(named)
+            words += [word for url in servers.urls for word in (f"--{arm}", url)]
+            words += [f"--{arm}-model", servers.model] if servers.model else []
         return (*words, "--replay-set", "FILE", "--policy", "FILE")
 
     @property
@@ -165,11 +167,10 @@ def _without_baseline(place: Place) -> list[Step]:
 def _unproven(place: Place) -> list[Step]:
     arm = next((arm for arm in ("baseline", "candidate") if f"on the {arm}" in _headline(place)), "candidate")
     named = place.plan.baseline_url if arm == "baseline" else place.plan.candidate_url
-    url = (named or "").partition(" ")[0]
     return [
         Step(
             f"What the {arm} can and cannot prove, with the flag that would give it:",
-            place.command("doctor", "--server", url),
+            place.command("doctor", "--server", *named_servers(named).urls[:1]),
         ),
         _anew(place, "Once its server is started so, run again, in a new store"),
     ]
