@@ -24,6 +24,7 @@ from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.gate import Gate, fold
 from prefillgate.core.journal import CellMeasured, Event, Texts
 from prefillgate.core.schedule import Separate
+from prefillgate.core.shape import Shape
 from prefillgate.evidence import SqliteJournal
 from prefillgate.replay.lane import LaneTimes
 from prefillgate.replay.replay_set import load_replay_set
@@ -102,19 +103,20 @@ class Bench:
     set_path: Path
     policy_path: Path
 
-    def request(self, baseline: str, candidate: str, store: str = "run.db", **more: Any) -> RunRequest:
-        """What is asked of a run in this process."""
+    def request(self, baseline: str | None, candidate: str, store: str = "run.db", **more: Any) -> RunRequest:
+        """What is asked of a run in this process. Without a baseline its shape is a candidate alone."""
         models = {arm: more.pop(f"{arm}_model", None) for arm in (BASELINE, CANDIDATE)}
         engine = more.pop("engine", "auto")
         times = replace(HASTY, **more.pop("times", {}))
         return RunRequest(
-            baseline=ArmRequest(baseline, models[BASELINE], engine),
+            baseline=None if baseline is None else ArmRequest(baseline, models[BASELINE], engine),
             candidate=ArmRequest(candidate, models[CANDIDATE], engine),
             replay_set=load_replay_set(str(self.set_path)),
             policy=load_policy(self.policy_path),
             store=self.folder / store,
             seed=more.pop("seed", 5),
             times=times,
+            shape=more.pop("shape", Shape(candidate_alone=baseline is None)),
             **more,
         )
 
@@ -124,9 +126,9 @@ class Bench:
         finished.journal.close()
         return finished
 
-    def arguments(self, baseline: str, candidate: str, *more: str) -> list[str]:
+    def arguments(self, baseline: str | None, candidate: str, *more: str) -> list[str]:
         """The same as a command line, with paths relative to the folder."""
-        given = ["--baseline", baseline, "--candidate", candidate]
+        given = [*([] if baseline is None else ["--baseline", baseline]), "--candidate", candidate]
         files = ["--replay-set", self.set_path.name, "--policy", self.policy_path.name]
         return ["run", *given, *files, "--seed", "5", *more]
 

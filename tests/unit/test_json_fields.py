@@ -18,6 +18,7 @@ from prefillgate.core.audit import audit_facts
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, ColdProof, Status
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import (
+    BaselineShown,
     CaseRef,
     CauseNoted,
     CellChecked,
@@ -39,6 +40,7 @@ from prefillgate.report import verdict_json
 README = Path(__file__).resolve().parents[2] / "README.md"
 LISTS = ("replicates", "replicates[].pairs", "differences", "throughput.pairs")
 OTHER_SHAPE = Shape(True, Isolation.SHARED, True, True, 2, 2)
+SHOWN = BaselineShown(86_400.0, "x.db", "then-1", "baseline", 0.0, 9, 2, 8, 1, (0.0, 0.6), (0.0, 0.7), "b1", "m", "w")
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]*) \|([^|]*)\|$")
 
 
@@ -268,6 +270,26 @@ def other_shape_run() -> Gate:
     """A plan of a run whose every trait of shape is another than usual."""
     gate = Gate()
     gate.apply(replace(planned(STANDARD, "two"), baseline_url=None, shape=OTHER_SHAPE))
+    gate.apply(SHOWN)
+    return gate
+
+
+def other_baseline_run() -> Gate:
+    """Another earlier baseline shown, of which little is known."""
+    gate = untouched_run()
+    gate.apply(
+        BaselineShown(9.0, "y.db", "then-2", "candidate", 7.0, 4, 0, 3, 0, None, None, cut_left_out=True),
+    )
+    return gate
+
+
+def third_baseline_run() -> Gate:
+    """The first one again, its server upgraded and a prefill worse."""
+    gate = untouched_run()
+    better = replace(
+        SHOWN, build="b2", model="n", weights="v", request_interval=(0.1, 0.6), prefill_interval=(0.1, 0.7)
+    )
+    gate.apply(better)
     return gate
 
 
@@ -289,6 +311,8 @@ def values() -> dict[str, list[Any]]:
         partial(spent_run, 16),
         partial(spent_run, 20),
         other_shape_run,
+        other_baseline_run,
+        third_baseline_run,
     )
     found: dict[str, list[Any]] = defaultdict(list)
     for run in runs:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from prefillgate.cli.baseline_store import stored_baseline
 from prefillgate.cli.dry_run_minutes import minutes_document, minutes_rows
 from prefillgate.cli.errors import CommandError
 from prefillgate.cli.interruptible import carry_out
@@ -21,6 +22,9 @@ from prefillgate.core.evalue import replicate_threshold
 from prefillgate.core.fitting import TimedPlan
 from prefillgate.core.journal import Planned
 from prefillgate.core.planning import expected_prefills, pairable_cases, plan_warnings, promotion_power
+from prefillgate.core.stored_baseline import baseline_sentence
+from prefillgate.replay.checks import CheckSuite
+from prefillgate.replay.clock import SystemClock
 from prefillgate.replay.request import GATE_FIELDS
 from prefillgate.replay.session import RunRequest, plan_run
 from prefillgate.report.clean import one_line
@@ -35,6 +39,7 @@ def dry_run(request: RunRequest, options: dict[str, Any]) -> int:
     each after the plan was printed.
     """
     planned = plan_run(request, request.seed or 0, 0.0, request.policy.policy)
+    shown = _shown(request)
     limit, seconds, broken = options["max_minutes"], options["cell_seconds"], None
     timed: Timed | None = None
     try:
@@ -45,13 +50,20 @@ def dry_run(request: RunRequest, options: dict[str, Any]) -> int:
     if seconds is not None or timed is not None:
         paces = given_paces(request, seconds) if timed is None else paces_of(timed, request.replay_set)
         plan = timed_plan(request, paces)
-    document = plan_document(planned) | minutes_document(plan, timed, limit)
+    document = plan_document(planned) | minutes_document(plan, timed, limit) | {"stored_baseline": shown}
     click.echo(json.dumps(document, indent=2) if options["as_json"] else _page(planned, document, plan))
     if broken is not None:
         raise broken
     if plan is not None and limit is not None:
         refuse(plan, limit)
     return 0
+
+
+def _shown(request: RunRequest) -> str | None:
+    """The stored baseline in a sentence. Raises `BadInput` for one that does not fit."""
+    suite = CheckSuite.from_policy(request.policy, request.replay_set, request.unvalidated_judge)
+    shown = stored_baseline(request, suite, SystemClock().now())
+    return None if shown is None else baseline_sentence(shown)
 
 
 def plan_document(planned: Planned) -> dict[str, Any]:
@@ -123,6 +135,7 @@ def _page(planned: Planned, document: dict[str, Any], plan: TimedPlan | None) ->
         *minutes_rows(document, plan),
         ("isolation", planned.shape.isolation.value),
         ("the gate sets", ", ".join(document["gate_changes"])),
+        *([("beside it", one_line(document["stored_baseline"], 500))] if document["stored_baseline"] else []),
         *(("warning", one_line(warning)) for warning in document["warnings"]),
     ]
     return "\n".join(f"{name:<16} {text}" for name, text in rows)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
+from prefillgate.cli.baseline_store import show_baseline, stored_baseline
 from prefillgate.cli.budget import MENDABLE, raise_budget
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
 from prefillgate.cli.judges import compare_judges, keep_judges_apart
@@ -60,9 +61,12 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
     """
     clock = clock or SystemClock()
     suite = CheckSuite.from_policy(request.policy, request.replay_set, request.unvalidated_judge)
+    shown = stored_baseline(request, suite, clock.now())
     opened = _existing(request, clock)
-    if opened is not None and _is_over(opened[1]):
-        return Finished(*opened, judge(opened[1]))
+    if opened is not None:
+        show_baseline(*opened, shown)
+        if _is_over(opened[1]):
+            return Finished(*opened, judge(opened[1]))
     try:
         for arm in request.shape.arms:
             await wait_until_ready(arm, request.arm(arm), request.wait_ready_seconds, clock)
@@ -71,7 +75,9 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
             identities = {arm: await identified(arm, lane) for arm, lane in lanes.items()}
             await keep_judges_apart(suite, request, identities)
             shared = _shared(lanes, identities)
-            opened = opened or _new(request, policy_for(request.policy.policy, shared), clock)
+            if opened is None:
+                opened = _new(request, policy_for(request.policy.policy, shared), clock)
+                show_baseline(*opened, shown)
             journal, gate = opened
             deadline = _deadline(gate.plan.policy, request, clock)
             for lane in lanes.values():

@@ -11,7 +11,7 @@ from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE
 from prefillgate.core.decision import Ruling, Snapshot
 from prefillgate.core.exact import boschloo_one_sided, fisher_one_sided
 from prefillgate.core.freshness import Classified
-from prefillgate.core.journal import Difference, Planned
+from prefillgate.core.journal import BaselineShown, Difference, Planned
 from prefillgate.core.policy import Policy
 from prefillgate.core.replicate import Replicate
 from prefillgate.core.units import UnitLedger, build_ledger
@@ -46,6 +46,7 @@ class Facts:
     from_log: bool = False
     budget_needed: BudgetNeeded | None = None
     arms: tuple[str, ...] = ARMS  # those that are there
+    baseline_shown: BaselineShown | None = None
 
     @property
     def table(self) -> AcceptanceTable:

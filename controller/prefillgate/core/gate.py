@@ -14,6 +14,7 @@ from prefillgate.core.alarm import alarm_level, cusum
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, Status
 from prefillgate.core.freshness import Classified, Classifier
 from prefillgate.core.journal import (
+    BaselineShown,
     BudgetRaised,
     CandidateUnavailable,
     CauseNoted,
@@ -71,6 +72,7 @@ class Gate:
     cause: CauseNoted | None = None
     raised: BudgetRaised | None = None
     judges: dict[str, JudgeCompared] = field(default_factory=dict)  # by name of the check, the last one
+    baseline_shown: BaselineShown | None = None  # of an earlier run
     session: int = 0
     latched_rollback: bool = False
     _classifier: Classifier = field(default_factory=Classifier)
@@ -122,6 +124,8 @@ class Gate:
                 self.deadline = event
             case Overridden():
                 self.overridden = event
+            case BaselineShown():
+                self.baseline_shown = event
             case CauseNoted():
                 self.cause = event
             case BudgetRaised():

@@ -2,7 +2,7 @@
 
 The shell appends events, each in one transaction, before anything looks at them; the core folds them.
 Facts that depend on time (a deadline, a gap, an unreachable server) are events too, because the core
-has no clock. No event holds a verdict or a count.
+has no clock. No event holds a verdict or a count of this run.
 """
 
 from __future__ import annotations
@@ -207,6 +207,32 @@ class Overridden:
 
 
 @dataclass(frozen=True, slots=True)
+class BaselineShown:
+    """An earlier run's baseline is shown beside this one; it decides nothing. Counts and intervals are that run's."""
+
+    at: float
+    store: str  # its file's name
+    run_id: str
+    arm: str  # baseline; candidate where that run had none and promoted its candidate
+    measured_at: float  # when its last cell ended
+    requests: int
+    bad_requests: int
+    prefills: int
+    bad_prefills: int
+    request_interval: tuple[float, float] | None  # two-sided 95 %
+    prefill_interval: tuple[float, float] | None
+    build: str | None = None
+    model: str | None = None
+    weights: str | None = None
+    cut_left_out: bool = False  # its answers cut at their token limit are not among the bad
+
+    @property
+    def age_seconds(self) -> float:
+        """How old it was when it was looked at."""
+        return self.at - self.measured_at
+
+
+@dataclass(frozen=True, slots=True)
 class CauseNoted:
     """A person wrote down the cause. Until then it is Unverified."""
 
@@ -242,6 +268,7 @@ Event = (
     | Overridden
     | CauseNoted
     | BudgetRaised
+    | BaselineShown
     | RunResumed
     | JudgeCompared
 )

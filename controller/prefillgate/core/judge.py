@@ -57,6 +57,7 @@ def facts_of(gate: Gate) -> Facts:
         budget=gate.budget,
         budget_needed=budget_needed(gate, ruling, speed),
         arms=plan.shape.arms,
+        baseline_shown=gate.baseline_shown,
     )
 
 
@@ -124,6 +125,7 @@ def write_verdict(facts: Facts) -> Verdict:
         started_at=started_at,
         ended_at=ended_at,
         shape=None if plan is None else plan.shape,
+        baseline_shown=facts.baseline_shown,
     )
 
 

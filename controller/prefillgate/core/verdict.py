@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from prefillgate.core.cells import BASELINE, CANDIDATE, Cell
-from prefillgate.core.journal import CheckOutcome, Difference, Purpose
+from prefillgate.core.journal import BaselineShown, CheckOutcome, Difference, Purpose
 from prefillgate.core.shape import Shape
 
 
@@ -226,6 +226,7 @@ class Verdict:
     started_at: float | None = None
     ended_at: float | None = None
     shape: Shape | None = None  # None for a log
+    baseline_shown: BaselineShown | None = None  # an earlier run's, which decides nothing
 
     @property
     def arms(self) -> tuple[tuple[str, str, ArmCounts], ...]:

@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.journal import Texts
+from prefillgate.core.stored_baseline import age_words
 from prefillgate.core.verdict import Verdict
 from prefillgate.report import blocks, charts, words
 from prefillgate.report.clean import visible
@@ -147,6 +148,7 @@ def _environment() -> Environment:
         plural=words.plural,
         speed=words.speed,
         failed_checks=failed_checks,
+        age_words=age_words,
         stage=stage,
     )
     return environment

@@ -8,6 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from prefillgate.core.cells import BASELINE, CANDIDATE
+from prefillgate.core.journal import BaselineShown
+from prefillgate.core.stored_baseline import SECONDS_A_DAY
 from prefillgate.core.verdict import ArmCounts, ReplicateView, ThroughputView, Verdict
 
 Json = dict[str, Any]
@@ -71,6 +73,7 @@ def verdict_json(verdict: Verdict) -> Json:
         "ended_at": plain(verdict.ended_at),
         "notes": list(verdict.notes),
         "shape": plain(verdict.shape),
+        "stored_baseline": _stored_json(verdict.baseline_shown),
     }
 
 
@@ -89,6 +92,10 @@ def plain(value: Any) -> Any:
     if hasattr(value, "__dataclass_fields__"):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     return value.value if hasattr(value, "value") else value
+
+
+def _stored_json(shown: BaselineShown | None) -> Json | None:
+    return None if shown is None else {**plain(shown), "age_days": shown.age_seconds / SECONDS_A_DAY}
 
 
 def _throughput_json(view: ThroughputView) -> Json:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from prefillgate.core.journal import Texts
+from prefillgate.core.journal import BaselineShown, Texts
+from prefillgate.core.stored_baseline import age_words
 from prefillgate.core.verdict import ArmCounts, ReplicateView, ThroughputState, Verdict
 from prefillgate.report.clean import one_line, visible
 from prefillgate.report.units import bad_cells, failed_checks, invalid_cells, shown_parts, stage, twins
@@ -106,7 +107,23 @@ def _counts(verdict: Verdict) -> str:
 
     head = ["arm", "requests", "95 %", "prefills", "95 %", "n", "k", "other cells"]
     rows = [row(name, counts) for _, name, counts in verdict.arms]
-    return f"### Requests and prefills\n\n{table(head, rows)}" + (f"\n\n{_tests(verdict)}" if len(rows) > 1 else "")
+    if verdict.baseline_shown is not None:
+        rows.append(_stored(verdict.baseline_shown))
+    return f"### Requests and prefills\n\n{table(head, rows)}" + (f"\n\n{_tests(verdict)}" if verdict.baseline else "")
+
+
+def _stored(shown: BaselineShown) -> list[str]:
+    """An earlier run's baseline: it has no n and no k, because nothing is decided by it."""
+    return [
+        f"stored baseline, {age_words(shown.age_seconds)} old",
+        requests_of(shown),
+        percent_interval(shown.request_interval),
+        prefills_of(shown),
+        percent_interval(shown.prefill_interval),
+        "–",
+        "–",
+        "decides nothing",
+    ]
 
 
 def _tests(verdict: Verdict) -> str:

@@ -10,10 +10,11 @@ import textwrap
 import unicodedata
 from dataclasses import dataclass
 
-from prefillgate.core.verdict import ArmCounts, Promotion, Rollback, ThroughputState, Verdict
+from prefillgate.core.verdict import Promotion, Rollback, ThroughputState, Verdict
 from prefillgate.report.clean import one_line
 from prefillgate.report.units import bad_cases
 from prefillgate.report.words import (
+    Counts,
     change,
     change_interval,
     counting,
@@ -139,11 +140,14 @@ def _changed(verdict: Verdict, paper: _Paper) -> list[str]:
 
 
 def _arms(verdict: Verdict, palette: Palette, paper: _Paper) -> list[str]:
+    rows: list[tuple[str, Counts]] = [(arm, counts) for arm, _, counts in verdict.arms]
+    if verdict.baseline_shown is not None:
+        rows.append(("stored baseline", verdict.baseline_shown))
     if paper.width < _TABLE_WIDTH:
-        lines = [line for arm, _, counts in verdict.arms for line in _stacked(arm, counts)]
+        lines = [line for name, counts in rows for line in _stacked(name, counts)]
     else:
         head = f"{'':<{_INDENT}}{'requests':<20}{'95 % interval':<18}{'prefills':<20}95 % interval"
-        lines = [_paint(head, palette.dim, palette), *(_row(arm, counts) for arm, _, counts in verdict.arms)]
+        lines = [_paint(head, palette.dim, palette), *(_row(name, counts) for name, counts in rows)]
     counts = verdict.candidate
     told = f"n {counts.decision_prefills}, k {counts.bad_for_promotion}; besides prefills: {counting(counts)}"
     cases = bad_cases(verdict)
@@ -153,13 +157,13 @@ def _arms(verdict: Verdict, palette: Palette, paper: _Paper) -> list[str]:
     return lines + paper.wrap(told, " " * _INDENT, 2)
 
 
-def _row(name: str, counts: ArmCounts) -> str:
+def _row(name: str, counts: Counts) -> str:
     cells = f"{requests_of(counts):<20}{percent_interval(counts.request_interval):<18}"
     units = f"{prefills_of(counts):<20}{percent_interval(counts.prefill_interval)}"
     return f"{name:<{_INDENT}}{cells}{units}"
 
 
-def _stacked(name: str, counts: ArmCounts) -> list[str]:
+def _stacked(name: str, counts: Counts) -> list[str]:
     """The row of the table on two lines."""
     return [
         f"{name:<{_INDENT}}requests {requests_of(counts)}, {percent_interval(counts.request_interval)}",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+from prefillgate.core.journal import BaselineShown
 from prefillgate.core.verdict import ArmCounts, Interval, Outcome, ReplicateView, ThroughputState, Verdict
 
 UNKNOWN = "unknown"
+Counts = ArmCounts | BaselineShown  # what has requests, prefills and their intervals
 
 _SPEED = {
     ThroughputState.NOT_WORSE: "not worse",
@@ -93,12 +95,12 @@ def span(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def requests_of(counts: ArmCounts) -> str:
+def requests_of(counts: Counts) -> str:
     """`11 of 12 bad`."""
     return _of(counts.bad_requests, counts.requests)
 
 
-def prefills_of(counts: ArmCounts) -> str:
+def prefills_of(counts: Counts) -> str:
     """`2 of 2 bad`."""
     return _of(counts.bad_prefills, counts.prefills)
 
