@@ -53,7 +53,7 @@ def test_progress_is_objects_with_the_facts_of_each_cell(healthy: SimulatedServe
     assert [line["cell_id"] for line in cells] == list(gate.measured)
     for line in cells:
         cell = gate.measured[line["cell_id"]].cell
-        assert (line["arm"], line["case_id"], line["replicate"]) == (cell.arm, cell.case_id, 0)
+        assert (line["arm"], line["server"], line["case_id"], line["replicate"]) == (cell.arm, 1, cell.case_id, 0)
         assert (line["prompt_tokens"], line["cached_tokens"]) == (cell.prompt_tokens, cell.cached_tokens)
         assert (line["status"], line["bad"], line["processed_tokens"]) == ("ok", False, cell.processed_tokens)
         assert line["message"].split()[:2] == [str(line["cell_id"]), cell.arm]

@@ -106,17 +106,18 @@ class Bench:
     def request(self, baseline: str | None, candidate: str, store: str = "run.db", **more: Any) -> RunRequest:
         """What is asked of a run in this process. Without a baseline its shape is a candidate alone."""
         models = {arm: more.pop(f"{arm}_model", None) for arm in (BASELINE, CANDIDATE)}
+        further = more.pop("more_candidates", ())
         engine = more.pop("engine", "auto")
         times = replace(HASTY, **more.pop("times", {}))
         return RunRequest(
             baseline=None if baseline is None else ArmRequest(baseline, models[BASELINE], engine),
-            candidate=ArmRequest(candidate, models[CANDIDATE], engine),
+            candidate=ArmRequest(candidate, models[CANDIDATE], engine, more_urls=further),
             replay_set=load_replay_set(str(self.set_path)),
             policy=load_policy(self.policy_path),
             store=self.folder / store,
             seed=more.pop("seed", 5),
             times=times,
-            shape=more.pop("shape", Shape(candidate_alone=baseline is None)),
+            shape=more.pop("shape", Shape(candidate_alone=baseline is None, candidate_lanes=1 + len(further))),
             **more,
         )
 

@@ -99,9 +99,11 @@ def test_the_bytes_of_an_event_never_change_between_versions():
         '"cold_proof":"nonce","counter_alive":false,"counter_processed_tokens":null,"decode_ms":null,"ended_at":null,'
         '"finish_reason":null,"flag_outcomes":[],"output_sha256":null,"output_tokens":null,"prefill_ms":0.1,'
         '"processed_tokens":null,"prompt_sha256":null,"prompt_tokens":null,"replicate":0,"request_id":null,'
-        '"server_epoch":null,"shared_server":false,"shares_blocks":false,"started_at":null,"status":"failed"},"cell_id":7,"detail":null,'
-        '"draft_accepted_tokens":null,"draft_tokens":null,"http_status":500,"kind":"CellMeasured","nonce":null,'
-        '"pair":null,"purpose":"pair","reason":null,"round":0,"seed":null,"time_to_first_token_ms":null}'
+        '"server_epoch":null,"shared_server":false,"shares_blocks":false,"started_at":null,"status":"failed"},'
+        '"cell_id":7,"detail":null,'
+        '"draft_accepted_tokens":null,"draft_tokens":null,"http_status":500,"kind":"CellMeasured","lane":0,'
+        '"nonce":null,"pair":null,"place":null,"purpose":"pair","reason":null,"round":0,"seed":null,'
+        '"time_to_first_token_ms":null}'
     )
 
 

@@ -194,6 +194,14 @@ def after_rollback() -> Gate:
     return gate
 
 
+def server_lost() -> Gate:
+    gate = started(shape=Shape(candidate_lanes=2))
+    for _ in range(3):
+        measure(gate, cell(status=Status.INVALID), reason="ConnectionRefused", lane=1)
+    screen(gate, *[False] * 32)
+    return gate
+
+
 def lost(reason: str) -> Callable[[], Gate]:
     def make() -> Gate:
         gate = started()
@@ -347,6 +355,7 @@ JOURNALS: dict[Reason, Callable[[], Gate]] = {
     Reason.REPLICATE_RUNNING: running,
     Reason.REGRESSION_NOT_CONFIRMED: lambda: replicated(True, True, 2),
     Reason.SLOWER: stepped(STANDARD, 1.4),
+    Reason.SERVER_LOST: server_lost,
     Reason.ACCEPTANCE_REACHED: stepped(STANDARD, 0.9),
     Reason.THROUGHPUT_OPEN: stepped(FEW_PAIRS, 1.05),
     Reason.BUDGET_SPENT: stepped(replace(STANDARD, budget=20), 0.9),

@@ -292,7 +292,7 @@ def test_of_a_pass_cell_that_was_not_fresh_nothing_is_known(which: Purpose) -> N
 def test_the_cell_variation_is_known_once_both_passes_ended() -> None:
     gate = aa_gate([(10.0, 10.0), (20.0, 22.0), (5.0, 4.5)])
     assert measured_cv(gate) == pytest.approx(0.071067, abs=5e-7)
-    gate.places.passed_again = 2
+    gate.places.second_walk.next = 2
     assert measured_cv(gate) is None
     assert measured_cv(started(policy())) is None
     assert measured_cv(aa_gate([(10.0, 10.0)])) is None

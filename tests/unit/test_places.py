@@ -10,7 +10,7 @@ import pytest
 from prefillgate.core.acceptance import STANDARD
 from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.journal import CellMeasured, Purpose
-from prefillgate.core.places import Places, derived_nonce, derived_seed
+from prefillgate.core.places import Places, Walk, derived_nonce, derived_seed
 from tests.support.journals import cell, planned
 
 
@@ -133,7 +133,8 @@ def test_a_cell_of_another_purpose_is_no_half_of_an_open_pair(purpose: Purpose) 
 
 
 def test_places_begin_at_nothing() -> None:
-    assert Places() == Places((), 0, (), (), 0, 0, 0, 0, None, {})
+    assert Places() == Places((), 0, (), (), Walk(), Walk(), Walk(), Walk(), {}, {})
+    assert Walk() == Walk(0, set())
 
 
 def test_an_invalid_first_half_opens_the_pair_and_leaves_it_undone() -> None:
@@ -142,8 +143,9 @@ def test_an_invalid_first_half_opens_the_pair_and_leaves_it_undone() -> None:
     assert made.open_pair is not None
     assert made.open_pair.done == set()
     assert (made.pairs_begun, made.screened) == (1, 0)
-    assert made.attempt(Purpose.PAIR, CANDIDATE) == 2
-    assert made.attempt(Purpose.PAIR, BASELINE) == 1
+    assert made.attempt(Purpose.PAIR, CANDIDATE, 0) == 2
+    assert made.attempt(Purpose.PAIR, CANDIDATE, 1) == 1
+    assert made.attempt(Purpose.PAIR, BASELINE, 0) == 1
 
 
 @pytest.mark.parametrize(
@@ -165,15 +167,22 @@ def test_an_invalid_cell_is_tried_again_at_its_place_and_the_next_place_begins_a
     note(made, Purpose.AA, BASELINE)
     note(made, Purpose.AA, BASELINE)
     note(made, Purpose.AA, BASELINE)
-    assert made.attempt(purpose, arm) == 1
+    at: dict[Purpose, int | str] = {
+        Purpose.BASELINE_PASS: 2,
+        Purpose.AA: 3,
+        Purpose.SCREEN: 1,
+        Purpose.COMPARE: "c0",
+        Purpose.PAIR: 0,
+    }
+    assert made.attempt(purpose, arm, at[purpose]) == 1
     note(made, purpose, arm, status=Status.INVALID)
     note(made, purpose, arm, status=Status.INVALID)
-    assert made.attempt(purpose, arm) == 3
-    for other in Purpose:
-        if other not in (purpose, Purpose.REPLICATE):
-            assert made.attempt(other, arm) == 1
+    assert made.attempt(purpose, arm, at[purpose]) == 3
+    for other in at:
+        if other is not purpose:
+            assert made.attempt(other, arm, at[other]) == 1
     note(made, purpose, arm)
-    assert made.attempt(purpose, arm) == 1
+    assert made.attempt(purpose, arm, at[purpose]) == 1
     assert made.attempts == {}
 
 

@@ -170,7 +170,7 @@ def test_a_wrong_policy_is_named_by_its_place_in_the_run_file(
         ),
         (
             {"candidate": {"url": "http://127.0.0.1:8081"}},
-            'spec: baseline and candidate are the same server and model ("http://127.0.0.1:8081/")',
+            'spec: baseline and candidate are the same server and model ("http://127.0.0.1:8081")',
         ),
         (
             {"baseline": {"url": "127.0.0.1:8081"}},

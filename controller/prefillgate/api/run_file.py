@@ -13,10 +13,10 @@ Relative paths stand relative to the file, wherever the command is started.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -41,8 +41,12 @@ AREAS = {
 }
 
 
+MOST_SERVERS = 64  # of one arm
+Url = Annotated[str, Field(min_length=1, max_length=2048)]
+
+
 class ArmModel(WireModel):
-    url: str = Field(min_length=1, max_length=2048)
+    url: Url | Annotated[list[Url], Field(min_length=1, max_length=MOST_SERVERS)]
     model: str | None = Field(default=None, min_length=1, max_length=256)
     engine: str = Field(default="auto", min_length=1, max_length=64)
     api_key_variable: str | None = None
@@ -56,12 +60,20 @@ class ArmModel(WireModel):
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> ArmModel:
-        check_url(self.url)
+        for url in self.urls:
+            check_url(url)
+        check_urls_differ(self.urls)
         if self.api_key_variable is not None:
             check_variable(self.api_key_variable)
         if self.proxy is not None:
             check_proxy(self.proxy)
         return self
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Every server of the arm, without slashes at the end."""
+        given = [self.url] if isinstance(self.url, str) else self.url
+        return tuple(url.rstrip("/") for url in given)
 
 
 class DifferenceModel(WireModel):
@@ -84,12 +96,14 @@ class RunSpec(WireModel):
     baseline_store: str | None = Field(default=None, min_length=1, max_length=4096)
     baseline_max_age_days: int | None = Field(default=None, ge=1, le=3650)
     wait_ready_seconds: int | None = Field(default=None, ge=0, le=86_400)
+    arms_at_once: bool = False
 
     @model_validator(mode="after")
     def _two_arms(self) -> RunSpec:
         first, second = self.baseline, self.candidate
-        if first is not None and (first.url.rstrip("/"), first.model) == (second.url.rstrip("/"), second.model):
-            raise ValueError(f"baseline and candidate are the same server and model ({shown(first.url)})")
+        common = [] if first is None else [url for url in first.urls if url in second.urls]
+        if first is not None and common and first.model == second.model:
+            raise ValueError(f"baseline and candidate are the same server and model ({shown(common[0])})")
         return self
 
 
@@ -108,6 +122,7 @@ class Arm:
     model: str | None
     engine: str
     access: Access
+    more_urls: tuple[str, ...] = ()  # further servers of the same profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +143,14 @@ class RunDocument:
     baseline_max_age_days: float | None = None
     wait_ready_seconds: float | None = None
     source: Path | None = None
+    arms_at_once: bool = False
+
+
+def check_urls_differ(urls: Sequence[str]) -> None:
+    """Raise ValueError where one arm names a server twice: each lane has a server of its own."""
+    for number, url in enumerate(urls):
+        if url in urls[:number]:
+            raise ValueError(f"url {shown(url)} is named twice for one arm (allowed: each server once)")
 
 
 def load_run_file(path: str | Path) -> RunDocument:
@@ -159,6 +182,7 @@ def load_run_file(path: str | Path) -> RunDocument:
         baseline_max_age_days=spec.baseline_max_age_days,
         wait_ready_seconds=None if spec.wait_ready_seconds is None else float(spec.wait_ready_seconds),
         source=source,
+        arms_at_once=spec.arms_at_once,
     )
 
 
@@ -220,7 +244,8 @@ def _arm(model: ArmModel, folder: Path) -> Arm:
         insecure=model.insecure,
         proxy=model.proxy,
     )
-    return Arm(model.url.rstrip("/"), model.model, model.engine, access)
+    first, *more = model.urls
+    return Arm(first, model.model, model.engine, access, tuple(more))
 
 
 def _resolved(name: str, source: Path) -> str:

@@ -64,6 +64,7 @@ MENDABLE = frozenset(
         Reason.BASELINE_UNAVAILABLE,
         Reason.CANDIDATE_UNAVAILABLE,
         Reason.MEASUREMENT_LOST,
+        Reason.SERVER_LOST,
     }
 )
 GOES_ON = MENDABLE | {Reason.BUDGET_SPENT}

@@ -266,6 +266,13 @@ def _out_of_time(place: Place) -> list[Step]:
     return [_resume(place, "With a new deadline, this goes on where it ended")]
 
 
+def _server_back(place: Place) -> list[Step]:
+    return [
+        Step("Find out why a server of the candidate stopped taking requests, and bring it back."),
+        _resume(place, "Then this goes on; it asks every server first"),
+    ]
+
+
 def _out_of_budget(place: Place) -> list[Step]:
     needed = place.verdict.budget_needed
     if needed is None:
@@ -300,6 +307,7 @@ _STEPS: dict[str, Callable[[Place], list[Step]]] = {
     Reason.MORE_EVIDENCE_NEEDED: _going_on,
     Reason.REGRESSION_NOT_CONFIRMED: _not_confirmed,
     Reason.SLOWER: _slower,
+    Reason.SERVER_LOST: _server_back,
     Reason.THROUGHPUT_OPEN: _speed_open,
     Reason.ACCEPTANCE_REACHED: _promoted,
     Reason.BUDGET_SPENT: _out_of_budget,

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from prefillgate.cli.outcome import say
-from prefillgate.core.cells import Status
+from prefillgate.core.cells import ARMS, Status
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import (
     CellChecked,
@@ -21,6 +21,7 @@ from prefillgate.core.journal import (
 from prefillgate.core.pairs import throughput_standing
 from prefillgate.core.replicate import Replicate
 from prefillgate.core.schedule import Separate
+from prefillgate.core.servers import named_server
 from prefillgate.core.snapshot import acceptance_reached, clean_prefills_needed
 from prefillgate.core.verdict import ThroughputState
 
@@ -42,14 +43,17 @@ class Progress:
         self._endings: dict[int, str] = {}
         self._said_waiting = 0.0
         self._seconds: list[float] = []
+        self._lost: dict[str, set[int]] = {arm: set() for arm in ARMS}
 
     def event(self, gate: Gate, event: Event) -> None:
         """Say what happened, and what is known now."""
         match event:
             case EpochSeen():
                 proof = event.cold_proof or "no way to force a fresh prefill was shown to work"
-                told = f"{event.arm}: {event.engine} {event.build or ''} {event.model or ''}, fresh prefill by {proof}"
-                say(told, "server_met", arm=event.arm, cold_proof=event.cold_proof, build=event.build)
+                who = named_server(gate, event.arm, event.lane)
+                told = f"{who}: {event.engine} {event.build or ''} {event.model or ''}, fresh prefill by {proof}"
+                facts: dict[str, Any] = {"server": event.lane + 1, "cold_proof": event.cold_proof, "build": event.build}
+                say(told, "server_met", arm=event.arm, **facts)
                 for finding in (*event.access_findings, *event.findings):
                     say(f"{event.arm}: {finding}", "finding", "warning", arm=event.arm)
             case CellMeasured() if event.cell.status is not Status.OK:
@@ -74,6 +78,11 @@ class Progress:
             )
             say(f"ALARM: promotion is blocked, rollback refused {until}", "alarm", "warning")
         self._alarm = gate.alarm
+        for arm in ARMS:
+            for lane in set(gate.lost_lanes(arm)) - self._lost[arm]:
+                lost = f"{named_server(gate, arm, lane)} takes no requests any more; the others go on"
+                say(lost, "server_lost", "warning", arm=arm, server=lane + 1)
+            self._lost[arm] = set(gate.lost_lanes(arm))
         for replicate in gate.replicates:
             ending = replicate.ending()
             if ending is not None and self._endings.get(replicate.plan.number) != str(ending):
@@ -101,7 +110,8 @@ class Progress:
         cell = event.cell
         if cell.started_at is not None and cell.ended_at is not None:
             self._seconds = [*self._seconds[-19:], cell.ended_at - cell.started_at]
-        what = f"{event.cell_id:>4} {cell.arm:<9} {cell.case_id:<18} {_seen(event)} {_result(gate, event):<8}"
+        who = named_server(gate, cell.arm, event.lane)
+        what = f"{event.cell_id:>4} {who:<9} {cell.case_id:<18} {_seen(event)} {_result(gate, event):<8}"
         say(f"{what} {self._now(gate)}", "cell", **_facts(gate, event))
 
     def _now(self, gate: Gate) -> str:
@@ -143,6 +153,7 @@ def _facts(gate: Gate, event: CellMeasured) -> dict[str, Any]:
     return {
         "cell_id": event.cell_id,
         "arm": cell.arm,
+        "server": event.lane + 1,
         "case_id": cell.case_id,
         "replicate": cell.replicate,
         "status": str(cell.status),

@@ -38,10 +38,17 @@ Examples:
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--baseline",
+    multiple=True,
     metavar="URL",
-    help="Base URL of the server with the profile in production. Without it the candidate is judged alone.",
+    help="Base URL of the server with the profile in production; again for each further server of it. Without it the "
+    "candidate is judged alone.",
 )
-@click.option("--candidate", metavar="URL", help="Base URL of the server with the new profile.")
+@click.option(
+    "--candidate",
+    multiple=True,
+    metavar="URL",
+    help="Base URL of the server with the new profile; again for each further server of it.",
+)
 @click.option(
     "--replay-set",
     type=REPLAY_SET,

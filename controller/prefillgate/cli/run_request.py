@@ -12,6 +12,7 @@ from prefillgate.api.policy import DEFAULT_POLICY, load_policy
 from prefillgate.api.run_file import Arm, check_url, load_run_file
 from prefillgate.cli.budget import with_budget
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.lane_request import arm_of, two_arms, with_lanes
 from prefillgate.cli.server_options import access_of, engine_of, model_of
 from prefillgate.cli.shape_options import MAX_AGE_DAYS, OF_A_STORE, check_shape, shape_of
 from prefillgate.core.differences import AREAS
@@ -40,7 +41,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
     if options["aa"]:
         policy = replace(policy, policy=replace(policy.policy, aa_check=True))
     policy = with_budget(policy, options["budget"])
-    shape = shape_of(options, from_file, baseline="baseline" in urls)
+    shape = with_lanes(shape_of(options, from_file, baseline="baseline" in urls), urls)
     check_shape(shape, policy.policy)
     timeout = options["cell_timeout"] or from_file.get("cell_timeout") or LaneTimes().cell_timeout_seconds
     seed = options["seed"] if options["seed"] is not None else from_file.get("seed")
@@ -68,12 +69,12 @@ def _arms(options: dict[str, Any], from_file: dict[str, Any]) -> dict[str, ArmRe
     for arm in ("baseline", "candidate"):
         given = options[arm]
         known = from_file.get(arm, ArmRequest(""))
-        if given is None and not known.url and arm == "baseline":
+        if not given and not known.url and arm == "baseline":
             _nothing_of_a_baseline(options)
             continue
-        if given is None and not known.url:
+        if not given and not known.url:
             raise BadInput(f"--{arm} is missing (allowed: the base URL of a server, or a run file that names it)")
-        arm_request = known if given is None else ArmRequest(checked_url(f"--{arm}", given))
+        arm_request = arm_of(arm, given) if given else known
         urls[arm] = replace(
             arm_request,
             model=model_of(options, arm) or arm_request.model,
@@ -81,7 +82,7 @@ def _arms(options: dict[str, Any], from_file: dict[str, Any]) -> dict[str, ArmRe
             access=access_of(options, arm, arm_request.access),
         )
     if "baseline" in urls:
-        _two_arms(urls["baseline"], urls["candidate"])
+        two_arms(urls["baseline"], urls["candidate"])
     for arm, asked in urls.items():
         _check_access(arm, asked)
     _check_tls(urls)
@@ -127,7 +128,7 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
     document = load_run_file(options["run_file"])
 
     def arm(wanted: Arm) -> ArmRequest:
-        return ArmRequest(wanted.url, wanted.model, wanted.engine, wanted.access)
+        return ArmRequest(wanted.url, wanted.model, wanted.engine, wanted.access, wanted.more_urls)
 
     return {
         **({} if document.baseline is None else {"baseline": arm(document.baseline)}),
@@ -142,6 +143,7 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
         "baseline_store": document.baseline_store,
         "baseline_max_age": document.baseline_max_age_days,
         "wait_ready": document.wait_ready_seconds,
+        "arms_at_once": document.arms_at_once,
     }
 
 
@@ -151,15 +153,6 @@ def checked_url(option: str, url: str) -> str:
     except ValueError as error:
         raise BadInput(f"{option}: {error}") from error
     return url.rstrip("/")
-
-
-def _two_arms(baseline: ArmRequest, candidate: ArmRequest) -> None:
-    """Raise `BadInput` where both arms are one server and one model as written; a server may show it later still."""
-    if (baseline.url.rstrip("/"), baseline.model) == (candidate.url.rstrip("/"), candidate.model):
-        raise BadInput(
-            f"--baseline and --candidate are the same server and model ({baseline.url}): nothing could be compared "
-            "(allowed: two servers, or one with two models named by --baseline-model and --candidate-model)"
-        )
 
 
 def checked_engine(name: str) -> str:

@@ -12,6 +12,7 @@ from prefillgate.cli.baseline_store import show_baseline, stored_baseline
 from prefillgate.cli.budget import MENDABLE, raise_budget
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
 from prefillgate.cli.judges import compare_judges, keep_judges_apart
+from prefillgate.cli.more_lanes import more_lanes, named_lane
 from prefillgate.cli.outcome import say
 from prefillgate.cli.reach import identified, reach
 from prefillgate.cli.ready import wait_until_ready
@@ -75,16 +76,17 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
             identities = {arm: await identified(arm, lane) for arm, lane in lanes.items()}
             await keep_judges_apart(suite, request, identities)
             shared = _shared(lanes, identities)
+            more = await more_lanes(request, lanes, clock, stack)
             if opened is None:
                 opened = _new(request, policy_for(request.policy.policy, shared), clock)
                 show_baseline(*opened, shown)
             journal, gate = opened
             deadline = _deadline(gate.plan.policy, request, clock)
-            for lane in lanes.values():
+            for lane in (*lanes.values(), *more):
                 lane.deadline_at = deadline
                 lane.shared = request.shape.shared
-                lane.on_wait = partial(say, f"{lane.arm}: the server is busy; waiting until it is idle")
-            runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared)
+                lane.on_wait = partial(say, f"{named_lane(lane, request)} is busy; waiting until it is idle")
+            runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared, more)
             await _carry_on(runner, request)
     except (CouldNotMeasure, StoreError, JournalError) as error:
         if opened is None:
@@ -159,22 +161,22 @@ def _new(request: RunRequest, policy: Policy, clock: Clock) -> tuple[SqliteJourn
 
 async def _probe(runner: Runner) -> None:
     """The capability probe of every server. A server that never answered one is no measurement at all."""
-    for arm in runner.lanes:
+    for lane in (*runner.lanes.values(), *runner.more_lanes):
         try:
-            await _meet(runner, arm)
+            await _meet(runner, lane)
         except EngineError as error:
-            raise CouldNotMeasure(f"{arm}: the probe was not answered: {error}") from error
+            raise CouldNotMeasure(f"{lane.arm}: the probe was not answered: {error}") from error
 
 
-async def _meet(runner: Runner, arm: str) -> None:
+async def _meet(runner: Runner, lane: Lane) -> None:
     """Probe a server. One that asks to be left alone (429, 503) is left alone, as it is between cells."""
     for in_a_row in count(1):
         try:
-            await runner.meet(arm)
+            await runner.meet(lane.arm, lane.number)
             return
         except EngineError as error:
             if error.http_status not in BUSY_STATUS or runner.out_of_time():
                 raise
             seconds = busy_wait_seconds(error.retry_after_seconds, in_a_row)
-            say(f"{arm}: the server is busy (HTTP {error.http_status}); its probe waits {seconds:.0f} s")
+            say(f"{lane.arm}: the server is busy (HTTP {error.http_status}); its probe waits {seconds:.0f} s")
             await runner.pause(seconds)

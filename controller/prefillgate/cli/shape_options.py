@@ -21,8 +21,13 @@ OF_A_STORE = frozenset({"baseline_store", "baseline_max_age"})  # options that n
 
 
 def shape_options(function: _F) -> _F:
-    """Add `--isolation`, `--baseline-store` and `--baseline-max-age`."""
+    """Add `--arms-at-once`, `--isolation`, `--baseline-store` and `--baseline-max-age`."""
     for decorate in (
+        click.option(
+            "--arms-at-once",
+            is_flag=True,
+            help="Ask baseline and candidate at the same time: only where they share no hardware.",
+        ),
         click.option(
             "--baseline-max-age",
             type=NumberRange(0, 3650, min_open=True),
@@ -47,7 +52,8 @@ def shape_options(function: _F) -> _F:
 def shape_of(options: dict[str, Any], from_file: dict[str, Any], baseline: bool) -> Shape:
     """The shape asked for; `baseline` says whether there is one."""
     isolation = options["isolation"] or from_file.get("isolation") or Isolation.EXCLUSIVE
-    return replace(Shape(), candidate_alone=not baseline, isolation=Isolation(isolation))
+    at_once = options["arms_at_once"] or from_file.get("arms_at_once", False)
+    return replace(Shape(), candidate_alone=not baseline, isolation=Isolation(isolation), at_once=at_once)
 
 
 def check_shape(shape: Shape, policy: Policy) -> None:

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     REPLICATE_RUNNING = "ReplicateRunning"
     REGRESSION_NOT_CONFIRMED = "RegressionNotConfirmed"
     SLOWER = "Slower"
+    SERVER_LOST = "ServerLost"
     ACCEPTANCE_REACHED = "AcceptanceReached"
     THROUGHPUT_OPEN = "ThroughputOpen"
     BUDGET_SPENT = "BudgetSpent"
@@ -97,6 +98,7 @@ class Snapshot:
     slow_more_than_allowed: bool = False  # slow cells are a flag, and no number of others makes up for so many
     acceptance_reached: bool = False
     budget_left: int = 1
+    candidate_server_lost: bool = False  # one of several servers of the candidate takes no requests any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,8 @@ def acceptance_reached(s: Snapshot) -> Ruling | None:
     if not s.acceptance_reached or s.more_bad_than_allowed:
         return None
     if not s.throughput_required or s.throughput is ThroughputState.NOT_WORSE:
+        if s.candidate_server_lost:
+            return Ruling(Outcome.HOLD, Reason.SERVER_LOST)
         return Ruling(Outcome.PROMOTE, Reason.ACCEPTANCE_REACHED)
     if not s.throughput_pairs_left:
         return Ruling(Outcome.HOLD, Reason.THROUGHPUT_OPEN)

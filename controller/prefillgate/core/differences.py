@@ -33,7 +33,7 @@ def told_differences(gate: Gate) -> list[tuple[str, str | None, str | None]]:
     """(name, baseline, candidate) of everything both servers told and told differently."""
     if not gate.epochs[BASELINE] or not gate.epochs[CANDIDATE]:
         return []
-    baseline, candidate = gate.epochs[BASELINE][-1], gate.epochs[CANDIDATE][-1]
+    baseline, candidate = gate.current_epochs(BASELINE)[0], gate.current_epochs(CANDIDATE)[0]
     pairs: list[tuple[str, str | None, str | None]] = [
         ("build", baseline.build, candidate.build),
         ("weights", baseline.weights, candidate.weights),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from itertools import product
 
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, ColdProof, Status
 from prefillgate.core.decision import Distrust, Reason
@@ -43,8 +44,7 @@ def undeclared_difference(gate: Gate) -> Distrust | None:
     """Build or weights differ between the arms and nobody declared it: any effect would be confounded."""
     declared = {difference.name for difference in gate.plan.differences if difference.declared}
     found = [(d.name, d.baseline, d.candidate) for d in gate.plan.differences if not d.declared]
-    if all(gate.epochs[arm] for arm in ARMS):
-        baseline, candidate = gate.epochs[BASELINE][-1], gate.epochs[CANDIDATE][-1]
+    for baseline, candidate in product(gate.current_epochs(BASELINE), gate.current_epochs(CANDIDATE)):
         found += [("build", baseline.build, candidate.build), ("weights", baseline.weights, candidate.weights)]
     for name, one, other in found:
         if name not in declared and None not in (one, other) and one != other:
@@ -72,8 +72,7 @@ def changed_during_run(gate: Gate) -> Distrust | None:
 def independence_unknown(gate: Gate) -> Distrust | None:
     """Neither a knob nor a counter was shown to work: no cell of that arm can be proven fresh."""
     for arm in ARMS:
-        if gate.epochs[arm]:
-            seen = gate.epochs[arm][-1]
+        for seen in gate.current_epochs(arm):
             if seen.cold_proof is None and not seen.counter_alive:
                 why = "; ".join(seen.findings) or "the server told no cached tokens"
                 return Distrust(
@@ -191,8 +190,8 @@ def errors_lopsided(gate: Gate) -> Distrust | None:
         total[event.cell.arm] += 1
         invalid[event.cell.arm] += event.cell.status is Status.INVALID
     if gate.epochs[CANDIDATE]:
-        total[CANDIDATE] -= gate.refusals  # on their way to CandidateUnavailable
-        invalid[CANDIDATE] -= gate.refusals
+        total[CANDIDATE] -= gate.all_refusals  # on their way to CandidateUnavailable
+        invalid[CANDIDATE] -= gate.all_refusals
     for arm, other in ((CANDIDATE, BASELINE), (BASELINE, CANDIDATE)):
         if not total[arm] or not total[other]:
             continue

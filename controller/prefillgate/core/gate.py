@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from prefillgate.core.alarm import alarm_level, cusum
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, Status
@@ -78,7 +79,7 @@ class Gate:
     _classifier: Classifier = field(default_factory=Classifier)
     _cusum_from: int = -1  # equivalent mutant: any number below the first position
     _unchecked: dict[int, CellMeasured] = field(default_factory=dict)
-    _refusals: int = 0
+    _refusals: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))  # in a row, by server
     _invalid_run: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     _sessions: dict[int, int] = field(default_factory=dict)
     _pass_cut: bool = False
@@ -148,7 +149,7 @@ class Gate:
         """Somebody saw to it: what could not be measured or reached is tried anew. No cell is forgotten."""
         self.session += 1
         self.deadline = self.unavailable = self.lost = None
-        self._refusals = 0
+        self._refusals.clear()
         self._invalid_run.clear()
 
     def _measure(self, event: CellMeasured) -> None:
@@ -175,10 +176,16 @@ class Gate:
         key = (event.cell.arm, event.cell.case_id)
         if not invalid:
             self._invalid_run[key] = 0
-        elif event.http_status not in BUSY:
+        elif event.http_status not in BUSY and not self._of_one_server(event):
             self._invalid_run[key] += 1
-        if event.cell.arm == CANDIDATE and event.http_status not in BUSY:
-            self._refusals = self._refusals + 1 if invalid and event.reason in REFUSALS else 0
+        if event.http_status not in BUSY:
+            server = (event.cell.arm, event.lane)
+            self._refusals[server] = self._refusals[server] + 1 if invalid and event.reason in REFUSALS else 0
+
+    def _of_one_server(self, event: CellMeasured) -> bool:
+        """Whether one of several servers of the candidate refused: that tells of the server and not of the case."""
+        arm = event.cell.arm
+        return arm == CANDIDATE and event.reason in REFUSALS and self.plan.shape.lanes(arm) > 1
 
     def _check(self, event: CellChecked) -> None:
         measured = self.measured.get(event.cell_id)
@@ -326,9 +333,10 @@ class Gate:
         """Scored cells of both arms: what the budget pays for."""
         return len(self.scored)
 
-    def next_cell_id(self) -> int:
-        """The id of the next cell."""
-        return len(self.measured)
+    def next_cell_id(self, in_flight: frozenset[int] = frozenset()) -> int:
+        """An id that no cell has, measured or in flight."""
+        taken = self.measured.keys() | in_flight
+        return next(number for number in count(len(self.measured)) if number not in taken)
 
     def unchecked(self) -> list[CellMeasured]:
         """Answers that no check has read yet (the process ended between the two events)."""
@@ -340,8 +348,26 @@ class Gate:
 
     @property
     def refusals(self) -> int:
-        """Refusals of the candidate in a row."""
-        return self._refusals
+        """Refusals of the candidate in a row; with several servers the fewest of any."""
+        return min(self._refusals_of(CANDIDATE))
+
+    @property
+    def all_refusals(self) -> int:
+        """Refusals of the candidate in a row, over all its servers."""
+        return sum(self._refusals_of(CANDIDATE))
+
+    def _refusals_of(self, arm: str) -> list[int]:
+        return [self._refusals.get((arm, lane), 0) for lane in range(self.plan.shape.lanes(arm))]
+
+    def lost_lanes(self, arm: str) -> list[int]:
+        """Servers of the arm that refused as often in a row as the policy allows, while another takes requests."""
+        refusals, allowed = self._refusals_of(arm), self.plan.policy.refusals
+        return [lane for lane, made in enumerate(refusals) if made >= allowed > min(refusals)]
+
+    def current_epochs(self, arm: str) -> list[EpochSeen]:
+        """The present life of each of the arm's servers that was met, by its number."""
+        latest = {seen.lane: seen for seen in self.epochs[arm]}
+        return [latest[lane] for lane in sorted(latest)]
 
     @property
     def baseline_pass_cut(self) -> bool:

@@ -16,6 +16,8 @@ from prefillgate.core.cells import Cell
 from prefillgate.core.policy import Policy
 from prefillgate.core.shape import Shape
 
+OUT_OF_TURN = -1  # the place of a pair that is run for its speed alone
+
 
 class Purpose(StrEnum):
     """Why a cell was planned."""
@@ -90,13 +92,14 @@ class EpochSeen:
     context_tokens: int | None = None
     settings: tuple[tuple[str, str], ...] = ()  # what else the server told of its profile
     access_findings: tuple[str, ...] = ()
+    lane: int = 0  # which of the arm's servers, from 0
 
 
 @dataclass(frozen=True, slots=True)
 class CellMeasured:
     """A cell came to its end. Its text lies beside it in the store, whole."""
 
-    cell_id: int  # position in the plan's order, unique in the journal
+    cell_id: int  # unique in the journal; cells in flight at the same time may end in another order
     cell: Cell
     purpose: Purpose
     pair: int | None = None  # throughput pair, or pair of the replicate
@@ -110,6 +113,8 @@ class CellMeasured:
     time_to_first_token_ms: float | None = None
     draft_tokens: int | None = None
     draft_accepted_tokens: int | None = None
+    place: int | None = None  # position in its pass or in the screen; OUT_OF_TURN; None: the next in turn
+    lane: int = 0  # which of the arm's servers, from 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from prefillgate.core.journal import CellMeasured
 from prefillgate.core.pairs import throughput_view
 from prefillgate.core.sent import sent_note
 from prefillgate.core.sentences import distinct_outputs, sentences, what_would_change
+from prefillgate.core.servers import server_name, shape_notes
 from prefillgate.core.snapshot import clean_prefills_needed, take_snapshot
 from prefillgate.core.units import count_arm
 from prefillgate.core.verdict import ArmCounts, CellView, Decision, Outcome, Verdict
@@ -76,9 +77,11 @@ def notes_of(gate: Gate) -> tuple[str, ...]:
         for finding in (*seen.access_findings, *seen.findings)
     ]
     for arm, seen in gate.epochs.items():
-        lives = len({epoch.server_epoch for epoch in seen})  # a resumed run meets the same one again
-        if lives > 1:
-            notes.append(f"{arm}: {lives} lives of the server were measured")
+        for lane in range(gate.plan.shape.lanes(arm)):
+            lives = len({epoch.server_epoch for epoch in seen if epoch.lane == lane})  # a resumed run meets it again
+            if lives > 1:
+                notes.append(f"{arm}: {lives} lives of {server_name(gate, arm, lane)} were measured")
+    notes += shape_notes(gate)
     if gate.unchecked():
         notes.append(f"{len(gate.unchecked())} cell measured but not checked yet: resume the run")
     changed = sent_note(event.cell for event in gate.measured.values())

@@ -64,6 +64,8 @@ def pair_measurements(gate: Gate) -> list[PairMeasurement]:
     met: dict[str, set[str | None]] = {BASELINE: set(), CANDIDATE: set()}
     pairs = []
     for number, arms in sorted(halves.items()):
+        if gate.plan.shape.parallel and not number < gate.places.pairs.next:
+            break  # an earlier pair is under way: a slow one would come in late, so nobody looks past it
         if len(arms) < len(met):
             continue
         fresh_start = any(event.cell.server_epoch not in met[arm] for arm, event in arms.items())
@@ -158,11 +160,14 @@ def slow_units(gate: Gate) -> int | None:
     return slow
 
 
-def pair_wanted(gate: Gate, case_id: str) -> bool:
-    """Whether the next place of the screen, on this case, is to be run on both arms."""
+def pair_wanted(gate: Gate, case_id: str, in_flight: int = 0) -> bool:
+    """Whether the next place of the screen, on this case, is to be run on both arms.
+
+    `in_flight` are pairs of which no half has ended yet.
+    """
     policy = gate.plan.policy.throughput
     lengths = pairable_lengths(gate)
-    if gate.places.pairs_begun >= policy.max_pairs or case_id not in lengths:
+    if gate.places.pairs_begun + in_flight >= policy.max_pairs or case_id not in lengths:
         return False
     if case_id not in coverage_prompts(lengths, policy.max_prompts):
         return False
@@ -170,18 +175,21 @@ def pair_wanted(gate: Gate, case_id: str) -> bool:
     return case_id in missing or (policy.required and state is ThroughputState.OPEN)
 
 
-def next_extra_pair(gate: Gate) -> str | None:
+def next_extra_pair(gate: Gate, under_way: frozenset[str] = frozenset(), in_flight: int = 0) -> str | None:
     """The case of a pair that is run out of turn, once nothing but the pairs is missing to a promotion.
 
-    A prompt that must still be in a pair comes first, then the coverage prompts in turn.
+    A prompt that must still be in a pair comes first, then the coverage prompts in turn. `under_way` are the cases of
+    pairs that are under way, `in_flight` is how many of them had no half end yet.
     """
     policy = gate.plan.policy.throughput
-    if not policy.required or gate.places.pairs_begun >= policy.max_pairs:
+    begun = gate.places.pairs_begun + in_flight
+    if not policy.required or begun >= policy.max_pairs:
         return None
     state, missing = throughput_standing(gate)
-    if missing:
-        return missing[0]
+    due = [case for case in missing if case not in under_way]
+    if due:
+        return due[0]
     if state is not ThroughputState.OPEN:
         return None
     turn = coverage_prompts(pairable_lengths(gate), policy.max_prompts)
-    return turn[gate.places.pairs_begun % len(turn)] if turn else None
+    return turn[begun % len(turn)] if turn else None

@@ -1,7 +1,8 @@
 """Places: where the screen stands. Each place is one case of one round, on the candidate alone or as a pair.
 
 Prompts come in a fresh random order each round. A place is done when its halves were measured; an invalid half is
-planned again at the same place with a new nonce.
+planned again at the same place with a new nonce. With several cells in flight places are done out of order: those
+that are done ahead of an earlier one are remembered until it is done too.
 """
 
 from __future__ import annotations
@@ -11,16 +12,45 @@ import random
 from dataclasses import dataclass, field
 
 from prefillgate.core.cells import BASELINE, CANDIDATE, Status
-from prefillgate.core.journal import CellMeasured, Planned, Purpose
+from prefillgate.core.journal import OUT_OF_TURN, CellMeasured, Planned, Purpose
+
+AttemptKey = tuple[str, str, int | str]
+
+
+@dataclass(slots=True)
+class Walk:
+    """How far an order was walked: every position below `next` is done, and those in `ahead`."""
+
+    next: int = 0
+    ahead: set[int] = field(default_factory=set)
+
+    def mark(self, position: int) -> None:
+        """This position is done."""
+        if position >= self.next:
+            self.ahead.add(position)
+        while self.next in self.ahead:
+            self.ahead.remove(self.next)
+            self.next += 1
+
+    def done(self, position: int) -> bool:
+        """Whether this position is done."""
+        return position < self.next or position in self.ahead
+
+    @property
+    def count(self) -> int:
+        """How many positions are done."""
+        return self.next + len(self.ahead)
 
 
 @dataclass(slots=True)
 class OpenPair:
-    """A throughput pair whose first half was begun."""
+    """A throughput pair of which a half was begun and not both are done. `place` is that of its events."""
 
     number: int
     case_id: str
     first_arm: str
+    place: int | None = None
+    round: int = 0
     done: set[str] = field(default_factory=set)
 
 
@@ -32,12 +62,12 @@ class Places:
     seed: int = 0
     baseline_pass: tuple[str, ...] = ()
     second_pass: tuple[str, ...] = ()
-    passed: int = 0
-    passed_again: int = 0
-    screened: int = 0  # places of the screen that are done
-    pairs_begun: int = 0
-    open_pair: OpenPair | None = None
-    attempts: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    first_walk: Walk = field(default_factory=Walk)
+    second_walk: Walk = field(default_factory=Walk)
+    screen: Walk = field(default_factory=Walk)
+    pairs: Walk = field(default_factory=Walk)  # by their numbers
+    open_pairs: dict[int, OpenPair] = field(default_factory=dict)
+    attempts: dict[AttemptKey, int] = field(default_factory=dict)
 
     def begin(self, plan: Planned) -> None:
         """Fix what the plan fixes: which cases the baseline pass takes, and its order."""
@@ -58,14 +88,52 @@ class Places:
         return self._shuffled(f"round {number}")
 
     @property
+    def passed(self) -> int:
+        """Places of the baseline pass that are done, up to the first that is not."""
+        return self.first_walk.next
+
+    @property
+    def passed_again(self) -> int:
+        """The same of the second pass."""
+        return self.second_walk.next
+
+    @property
+    def screened(self) -> int:
+        """The same of the screen."""
+        return self.screen.next
+
+    @property
+    def pairs_begun(self) -> int:
+        """Throughput pairs of which a half ended, or both."""
+        return self.pairs.count + len(self.open_pairs)
+
+    @property
+    def open_pair(self) -> OpenPair | None:
+        """The open pair with the lowest number."""
+        return self.open_pairs[min(self.open_pairs)] if self.open_pairs else None
+
+    @property
+    def in_order(self) -> bool:
+        """Whether no place of the screen is done ahead of an earlier one."""
+        return not self.screen.ahead
+
+    @property
     def round(self) -> int:
         """The round the next place belongs to, from 0."""
-        return self.screened // len(self.cases)
+        return self.round_of(self.screened)
+
+    def round_of(self, place: int) -> int:
+        """The round a place of the screen belongs to, from 0."""
+        return place // len(self.cases)
 
     @property
     def next_case(self) -> str:
         """The case of the next place of the screen."""
-        return self.round_order(self.round)[self.screened % len(self.cases)]
+        return self.case_at(self.screened)
+
+    def case_at(self, place: int) -> str:
+        """The case of a place of the screen."""
+        return self.round_order(self.round_of(place))[place % len(self.cases)]
 
     def upcoming(self) -> list[str]:
         """Every case once, in the order the screen comes to it next."""
@@ -79,43 +147,60 @@ class Places:
 
     def measured(self, event: CellMeasured, session: int) -> None:
         """Take note of a cell that ended. An invalid one leaves its place as it was."""
-        purpose = event.purpose
-        if purpose is Purpose.PAIR and self.open_pair is None:
-            self.open_pair = OpenPair(event.pair or 0, event.cell.case_id, event.cell.arm)
-            self.pairs_begun += 1
-        key = (str(purpose), event.cell.arm, self._position(event))
+        purpose, number = event.purpose, event.pair or 0
+        if purpose is Purpose.PAIR and number not in self.open_pairs:
+            self.open_pairs[number] = OpenPair(number, event.cell.case_id, event.cell.arm, event.place, event.round)
+        key = self._key(event)
         if event.cell.status is Status.INVALID:
             self.attempts[key] = self.attempts.get(key, 0) + 1
             return
         self.attempts.pop(key, None)
-        if purpose is Purpose.BASELINE_PASS:
-            self.passed += 1
-        elif purpose is Purpose.AA:
-            self.passed_again += 1
-        elif purpose is Purpose.SCREEN:
-            self.screened += 1
-        elif purpose is Purpose.PAIR and self.open_pair is not None:
-            self.open_pair.done.add(event.cell.arm)
-            if self.open_pair.done == {BASELINE, CANDIDATE}:
-                # A pair out of turn, run for its speed alone, leaves the place it came before as it was.
-                self.screened += self.open_pair.case_id == self.next_case
-                self.open_pair = None
+        if purpose is Purpose.PAIR:
+            self._half_done(self.open_pairs[number], event.cell.arm)
+        elif (walk := self.walk_of(purpose)) is not None:
+            walk.mark(walk.next if event.place is None else event.place)
 
-    def _position(self, event: CellMeasured) -> int:
-        match event.purpose:
-            case Purpose.BASELINE_PASS:
-                return self.passed
-            case Purpose.AA:
-                return self.passed_again
-            case Purpose.REPLICATE:
-                return event.pair or 0
-            case _:
-                return self.screened
+    def _half_done(self, pair: OpenPair, arm: str) -> None:
+        pair.done.add(arm)
+        if pair.done != {BASELINE, CANDIDATE}:
+            return
+        del self.open_pairs[pair.number]
+        self.pairs.mark(pair.number)
+        # A pair out of turn, run for its speed alone, leaves the place it came before as it was.
+        place = pair.place
+        if place is None and pair.case_id == self.next_case:
+            place = self.screened
+        if place is not None and place != OUT_OF_TURN:
+            self.screen.mark(place)
 
-    def attempt(self, purpose: Purpose, arm: str) -> int:
-        """The number of the next try at the next place, from 1."""
-        position = {Purpose.BASELINE_PASS: self.passed, Purpose.AA: self.passed_again}.get(purpose, self.screened)
-        return self.attempts.get((str(purpose), arm, position), 0) + 1
+    def walk_of(self, purpose: Purpose) -> Walk | None:
+        """The order that cells of this purpose, each alone at its place, walk through."""
+        walks = {
+            Purpose.BASELINE_PASS: self.first_walk,
+            Purpose.AA: self.second_walk,
+            Purpose.SCREEN: self.screen,
+        }
+        return walks.get(purpose)
+
+    def _key(self, event: CellMeasured) -> AttemptKey:
+        return attempt_key(event.purpose, event.cell.arm, self._position(event))
+
+    def _position(self, event: CellMeasured) -> int | str:
+        if event.purpose is Purpose.COMPARE:
+            return event.cell.case_id
+        walk = self.walk_of(event.purpose)
+        if walk is None:
+            return event.pair or 0
+        return walk.next if event.place is None else event.place
+
+    def attempt(self, purpose: Purpose, arm: str, position: int | str) -> int:
+        """The number of the next try, from 1. `position` is the place, the number of the pair, or the case compared."""
+        return self.attempts.get(attempt_key(purpose, arm, position), 0) + 1
+
+
+def attempt_key(purpose: Purpose, arm: str, position: int | str) -> AttemptKey:
+    """What tries are counted by."""
+    return str(purpose), arm, position
 
 
 def derived_seed(run_seed: int, *parts: object) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -104,7 +105,7 @@ class Replicate:
 
     def record(self, pair: int, arm: str, outcomes: Outcomes) -> None:
         """The outcome of one half, one value per flag. Raises ValueError when that half has one already."""
-        side = self.candidate if arm == CANDIDATE else self.baseline
+        side = self._side(arm)
         if pair in side:
             raise ValueError(f"pair {pair} of replicate {self.plan.number} has its {arm} half already")
         side[pair] = outcomes
@@ -124,35 +125,45 @@ class Replicate:
 
     def next_half(self) -> Half | None:
         """What to run next, or None when the replicate has ended."""
-        if self.ending() is not None:
-            return None
-        first_bad = self._first_bad()
-        if first_bad is None:
-            return self._half(len(self.candidate), CANDIDATE)
-        if first_bad not in self.baseline:
-            return self._half(first_bad, BASELINE)
-        for pair in range(first_bad):
-            if pair not in self.baseline:
-                return self._half(pair, BASELINE)
-        pair = self.complete_pairs()
-        order = (CANDIDATE, BASELINE) if self.plan.candidate_first[pair] else (BASELINE, CANDIDATE)
-        first_done = pair in (self.candidate if order[0] == CANDIDATE else self.baseline)
-        return self._half(pair, order[1] if first_done else order[0])
+        return next(iter(self.wanted()), None)
+
+    def wanted(self, in_flight: Container[tuple[int, str]] = frozenset()) -> Iterator[Half]:
+        """Halves that may be begun beside those in flight, each a (pair, arm), most urgent first; none once it ended.
+
+        The order they end in is free: E multiplies in planned order whatever is known beyond its complete prefix.
+        """
+        if self.ending() is None:
+            for pair, arm in self._missing():
+                if (pair, arm) not in in_flight:
+                    yield self._half(pair, arm)
+
+    def has_mate(self, half: Half) -> bool:
+        """Whether the other half of its pair is there already."""
+        return half.pair in self._side(BASELINE if half.arm == CANDIDATE else CANDIDATE)
+
+    def _missing(self) -> Iterator[tuple[int, str]]:
+        """Every half that is not there yet, in the order they are to be begun."""
+        bad = [pair for pair, outcomes in self.candidate.items() if any(outcomes) and pair < self.policy.clean_units]
+        until = min(bad, default=self.policy.clean_units)
+        leading = [pair for pair in range(until) if pair not in self.candidate]
+        if leading:
+            yield from ((pair, CANDIDATE) for pair in leading)
+            return
+        mates = sorted(
+            (pair for pair in self.candidate if pair < self.policy.clean_units), key=lambda p: (p != until, p)
+        )
+        yield from ((pair, BASELINE) for pair in mates if pair not in self.baseline)
+        for pair in range(self.complete_pairs(), self.policy.max_pairs):
+            order = (CANDIDATE, BASELINE) if self.plan.candidate_first[pair] else (BASELINE, CANDIDATE)
+            yield from ((pair, arm) for arm in order if pair not in self._side(arm))
+
+    def _side(self, arm: str) -> dict[int, Outcomes]:
+        return self.candidate if arm == CANDIDATE else self.baseline
 
     def _half(self, pair: int, arm: str) -> Half:
         return Half(
             pair, arm, self.plan.prompts[pair], 1 + sum(made.get((pair, arm), 0) for made in (self.tries, self.waits))
         )
-
-    def _first_bad(self) -> int | None:
-        """The first bad candidate unit among the leading ones. From it on the replicate runs in pairs."""
-        for pair in range(self.policy.clean_units):
-            outcomes = self.candidate.get(pair)
-            if outcomes is None:
-                return None
-            if any(outcomes):
-                return pair
-        return None
 
     def complete_pairs(self) -> int:
         """How many pairs stand complete before the first incomplete one."""

@@ -1,38 +1,28 @@
-"""What to do next: the plan of the run as a function of what is known.
+"""What to do next: the plan of the run as a function of what is known and of the cells in flight.
 
-The runner asks `next_step` after every event and does what it says. Killed and started again it is told the same.
+The runner asks `next_step` after every event and does what it says. Killed and started again it is told the same: what
+was in flight then is planned anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import Ruling, decide
+from prefillgate.core.flight import NOTHING, Flight, Wanted, lane_of
+from prefillgate.core.flight import RunCell as RunCell
 from prefillgate.core.gate import REFUSED_BODY, Gate
 from prefillgate.core.journal import Purpose
-from prefillgate.core.pairs import next_extra_pair, pair_wanted
 from prefillgate.core.places import derived_nonce, derived_seed
-from prefillgate.core.snapshot import acceptance_reached, take_snapshot
+from prefillgate.core.replicate import Half, Replicate
+from prefillgate.core.screen import next_of_screen
+from prefillgate.core.snapshot import take_snapshot
 from prefillgate.core.verdict import Outcome
 
 COMPARE_ROUND, PASS_ROUND = -1, -2  # cells outside of the rounds of the screen
-
-
-@dataclass(frozen=True, slots=True)
-class RunCell:
-    """Run this cell: one request, one generation."""
-
-    cell_id: int
-    arm: str
-    case_id: str
-    purpose: Purpose
-    pair: int | None
-    round: int
-    replicate: int
-    attempt: int
-    seed: int
-    nonce: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,54 +59,69 @@ class Stop:
     ruling: Ruling
 
 
-Step = RunCell | CheckCell | StartReplicate | Separate | Stop
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing can be begun before a cell in flight ends, or a server left alone may be asked again."""
 
 
-def next_step(gate: Gate) -> Step:
-    """The one thing to do now."""
+Step = RunCell | CheckCell | StartReplicate | Separate | Wait | Stop
+
+
+def next_step(gate: Gate, flight: Flight = NOTHING) -> Step:
+    """The one thing to do now.
+
+    With cells in flight a stop is not the end yet: they are let end and scored, and may change it.
+    """
     unchecked = gate.unchecked()
     if unchecked:
         return CheckCell(unchecked[0].cell_id)
     ruling = decide(take_snapshot(gate))
     if ruling.decision is not Outcome.CONTINUE:
         return Stop(ruling)
-    return _compare_refusal(gate) or _baseline_pass(gate) or _replicate(gate) or _screen(gate)
+    if flight.cells and gate.prefills_used + len(flight.cells) >= gate.budget:
+        return Wait()
+    for phase in (_compare_refusal, _baseline_pass, _replicate):
+        step = phase(gate, flight)
+        if step is not None:
+            return step
+    wanted = next_of_screen(gate, flight)
+    return Wait() if wanted is None else planned_cell(gate, flight, wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a planned cell stands."""
-
-    attempt: int
-    round: int = 0
-    pair: int | None = None
-    replicate: int = 0
-
-
-def _cell(gate: Gate, arm: str, case: str, purpose: Purpose, place: _Place) -> RunCell:
-    """A planned cell. Seed and nonce depend on the place, not on the arm: equal on both.
+def planned_cell(gate: Gate, flight: Flight, wanted: Wanted) -> RunCell:
+    """A planned cell. Seed and nonce depend on the place, not on the arm or the server: equal on both.
 
     A resumed run has new nonces: the cell it was killed in may have warmed the server with the old one. So has the
     second pass over the baseline, whose seeds are those of the first.
     """
-    group = purpose if purpose is Purpose.REPLICATE else "run"
-    label = (group, place.replicate, place.round, place.pair, case)
-    run_seed = gate.replicate_seeds[-1].seed if place.replicate else gate.plan.seed
+    group = wanted.purpose if wanted.purpose is Purpose.REPLICATE else "run"
+    label = (group, wanted.replicate, wanted.round, wanted.pair, wanted.case_id)
+    run_seed = gate.replicate_seeds[-1].seed if wanted.replicate else gate.plan.seed
     return RunCell(
-        cell_id=gate.next_cell_id(),
-        arm=arm,
-        case_id=case,
-        purpose=purpose,
-        pair=place.pair,
-        round=place.round,
-        replicate=place.replicate,
-        attempt=place.attempt,
+        cell_id=gate.next_cell_id(frozenset(cell.cell_id for cell in flight.cells)),
+        arm=wanted.arm,
+        case_id=wanted.case_id,
+        purpose=wanted.purpose,
+        pair=wanted.pair,
+        round=wanted.round,
+        replicate=wanted.replicate,
+        attempt=wanted.attempt,
         seed=derived_seed(run_seed, *label),
-        nonce=derived_nonce(run_seed, *label, place.attempt, gate.session, purpose is Purpose.AA),
+        nonce=derived_nonce(run_seed, *label, wanted.attempt, gate.session, wanted.purpose is Purpose.AA),
+        place=wanted.place,
+        lane=lane_of(gate, wanted),
     )
 
 
-def _compare_refusal(gate: Gate) -> RunCell | None:
+def _begun(gate: Gate, flight: Flight, wanted: Iterable[Wanted]) -> Step:
+    """The first of these cells that can be begun now."""
+    for cell in wanted:
+        if flight.takes(gate, cell):
+            return planned_cell(gate, flight, cell)
+    return Wait()
+
+
+def _compare_refusal(gate: Gate, flight: Flight) -> Step | None:
     """One arm refused a body that the other did not answer yet: ask it, to tell whose fault it is."""
     if not gate.flawed or gate.plan.shape.candidate_alone:
         return None
@@ -126,39 +131,74 @@ def _compare_refusal(gate: Gate) -> RunCell | None:
         if e.cell.status is not Status.INVALID or e.http_status in REFUSED_BODY
     }
     for event in gate.flawed:
+        case = event.cell.case_id
         refused = event.cell.status is Status.INVALID and event.http_status in REFUSED_BODY
         other = BASELINE if event.cell.arm == CANDIDATE else CANDIDATE
-        if refused and (other, event.cell.case_id) not in asked:
-            attempt = gate.places.attempt(Purpose.COMPARE, other)
-            return _cell(gate, other, event.cell.case_id, Purpose.COMPARE, _Place(attempt, COMPARE_ROUND))
+        if refused and (other, case) not in asked:
+            attempt = gate.places.attempt(Purpose.COMPARE, other, case)
+            wanted = Wanted(other, case, Purpose.COMPARE, attempt, round=COMPARE_ROUND)
+            return Wait() if flight.of(Purpose.COMPARE) else _begun(gate, flight, [wanted])
     return None
 
 
-def _baseline_pass(gate: Gate) -> RunCell | None:
+def _baseline_pass(gate: Gate, flight: Flight) -> Step | None:
+    """The first pass over the baseline, then the second where there is one: none of it beside the candidate."""
     places = gate.places
-    if places.passed < len(places.baseline_pass):
-        case, purpose = places.baseline_pass[places.passed], Purpose.BASELINE_PASS
-    elif places.passed_again < len(places.second_pass):
-        case, purpose = places.second_pass[places.passed_again], Purpose.AA
-    else:
-        return None
-    return _cell(gate, BASELINE, case, purpose, _Place(places.attempt(purpose, BASELINE), PASS_ROUND))
+    passes = (
+        (Purpose.BASELINE_PASS, places.baseline_pass, places.first_walk),
+        (Purpose.AA, places.second_pass, places.second_walk),
+    )
+    for purpose, order, walk in passes:
+        if walk.next < len(order):
+            taken = {cell.place for cell in flight.of(purpose)}
+            left = (at for at in range(walk.next, len(order)) if at not in taken and not walk.done(at))
+            return _begun(gate, flight, (_of_pass(gate, purpose, order[at], at) for at in left))
+    return None
 
 
-def _replicate(gate: Gate) -> Step | None:
+def _of_pass(gate: Gate, purpose: Purpose, case: str, place: int) -> Wanted:
+    attempt = gate.places.attempt(purpose, BASELINE, place)
+    return Wanted(BASELINE, case, purpose, attempt, turn=place, round=PASS_ROUND, place=place)
+
+
+def _replicate(gate: Gate, flight: Flight) -> Step | None:
     running = gate.open_replicate
     if running is not None:
         if running.separation is None:
-            return _separate(gate, running.plan.number)
-        half = running.next_half()
-        if half is not None:
-            number = running.plan.number
-            place = _Place(half.tries, pair=half.pair, replicate=number)
-            return _cell(gate, half.arm, half.case_id, Purpose.REPLICATE, place)
+            return Wait() if flight.cells else _separate(gate, running.plan.number)
+        return _halves(gate, running, flight)
     if gate.alarm and gate.places.open_pair is None:
+        if flight.cells:
+            return Wait()
         number = gate.plan.first_replicate + len(gate.replicates)
         return StartReplicate(number, derived_seed(gate.plan.seed, "replicate", number, gate.next_cell_id()))
     return None
+
+
+def _halves(gate: Gate, running: Replicate, flight: Flight) -> Step:
+    """The next half of the replicate. Only as many are looked at as there are servers: E waits for the first of them.
+
+    Where the arms take turns the second half of a pair waits for the first, and nothing is begun beside an arm that a
+    mate waits for.
+    """
+    shape, in_flight = gate.plan.shape, {(cell.pair or 0, cell.arm) for cell in flight.of(Purpose.REPLICATE)}
+    looked_at: set[int] = set()
+    for half in islice(running.wanted(in_flight), shape.baseline_lanes + shape.candidate_lanes):
+        if half.pair in looked_at and not shape.at_once:
+            continue
+        looked_at.add(half.pair)
+        wanted = _half(half, running.plan.number)
+        if flight.takes(gate, wanted):
+            return planned_cell(gate, flight, wanted)
+        if running.has_mate(half) and not flight.arm_may_run(gate, half.arm):
+            break
+    return Wait()
+
+
+def _half(half: Half, number: int) -> Wanted:
+    return Wanted(
+        half.arm, half.case_id, Purpose.REPLICATE, half.tries, turn=half.pair, pair=half.pair, replicate=number
+    )
 
 
 def _separate(gate: Gate, number: int) -> Separate:
@@ -167,26 +207,3 @@ def _separate(gate: Gate, number: int) -> Separate:
     ended = None if last is None else (last.ended_at if last.ended_at is not None else last.started_at)
     not_before = None if ended is None else ended + gate.plan.policy.replicate.gap_seconds
     return Separate(number, not_before, None if last is None else last.server_epoch)
-
-
-def _screen(gate: Gate) -> RunCell:
-    places = gate.places
-    if places.open_pair is not None:
-        pair = places.open_pair
-        arm = pair.first_arm
-        if arm in pair.done:
-            arm = BASELINE if arm == CANDIDATE else CANDIDATE
-        return _screen_cell(gate, arm, pair.case_id, Purpose.PAIR, pair.number)
-    wanted = gate.plan.policy.throughput.required and acceptance_reached(gate)
-    extra = next_extra_pair(gate) if wanted else None
-    case = extra or places.next_case
-    if extra is not None or pair_wanted(gate, case):
-        number = places.pairs_begun
-        arm = CANDIDATE if places.candidate_first(number) else BASELINE
-        return _screen_cell(gate, arm, case, Purpose.PAIR, number)
-    return _screen_cell(gate, CANDIDATE, case, Purpose.SCREEN, None)
-
-
-def _screen_cell(gate: Gate, arm: str, case: str, purpose: Purpose, pair: int | None) -> RunCell:
-    attempt = gate.places.attempt(purpose, arm)
-    return _cell(gate, arm, case, purpose, _Place(attempt, gate.places.round, pair))

@@ -35,6 +35,8 @@ REASON_SENTENCES: dict[Reason, str] = {
     "until it ends.",
     Reason.REGRESSION_NOT_CONFIRMED: "The suspected regression was not confirmed and not cleared: a person decides.",
     Reason.SLOWER: "The candidate decodes more slowly than the margin allows; that holds and never rolls back.",
+    Reason.SERVER_LOST: "The acceptance table is reached, but a server of the candidate stopped taking requests: "
+    "nothing is promoted until it is back or a person has looked.",
     Reason.THROUGHPUT_OPEN: "Quality is accepted, but decode throughput could not be shown to be not worse.",
     Reason.BUDGET_SPENT: "The budget of prefills is spent before the evidence sufficed.",
     Reason.MORE_EVIDENCE_NEEDED: "Not enough fresh prefills yet to promote, and no confirmed regression.",

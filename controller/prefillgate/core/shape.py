@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from prefillgate.core.cells import ARMS, CANDIDATE
+from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE
 from prefillgate.core.policy import Policy
 
 
@@ -43,6 +43,15 @@ class Shape:
         if self.candidate_alone:
             return "no baseline was run"
         return "the servers served others meanwhile" if self.shared else None
+
+    def lanes(self, arm: str) -> int:
+        """How many servers the arm has."""
+        return self.baseline_lanes if arm == BASELINE else self.candidate_lanes
+
+    @property
+    def parallel(self) -> bool:
+        """Whether several cells may be in flight at the same time, so that they end in another order than planned."""
+        return self.at_once or self.baseline_lanes > 1 or self.candidate_lanes > 1
 
 
 def fitted(policy: Policy, shape: Shape) -> Policy:

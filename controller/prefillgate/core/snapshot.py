@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prefillgate.core.acceptance import AcceptanceTable, more_clean_units_needed, promotes
+from prefillgate.core.cells import CANDIDATE
 from prefillgate.core.decision import Snapshot
 from prefillgate.core.distrust import find_distrust
 from prefillgate.core.gate import Gate
@@ -28,8 +29,12 @@ def every_prompt_fresh(ledgers: Sequence[UnitLedger], cases: Sequence[str]) -> b
 def acceptance_reached(gate: Gate) -> bool:
     """Every flag satisfies the table at one and the same n, and every prompt was fresh at least once.
 
-    Slow cells are one more flag where the A/A pass showed none (STATISTICS.md section 8).
+    Slow cells are one more flag where the A/A pass showed none (STATISTICS.md section 8). Nothing is reached while a
+    place is done ahead of an earlier one: a cell that is slow may be slow because it goes wrong, and quick clean ones
+    must not be counted without it.
     """
+    if not gate.places.in_order:
+        return False
     ledgers = gate.candidate_ledgers()
     table, cases = table_of(gate), [case.case_id for case in gate.plan.cases]
     units = min(ledger.decision_prefills for ledger in ledgers)
@@ -85,4 +90,5 @@ def take_snapshot(gate: Gate) -> Snapshot:
         slow_more_than_allowed=(slow_units(gate) or 0) >= len(policy.acceptance),
         acceptance_reached=acceptance_reached(gate),
         budget_left=budget_left,
+        candidate_server_lost=bool(gate.lost_lanes(CANDIDATE)),
     )

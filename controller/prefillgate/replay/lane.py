@@ -78,6 +78,7 @@ class Lane:
 
     def __init__(self, arm: str, engine: Engine, clock: Clock, times: LaneTimes) -> None:
         self.arm = arm
+        self.number = 0  # which of the arm's servers
         self.engine = engine
         self.identity: Identity | None = None
         self.seen: EpochSeen | None = None
@@ -121,7 +122,7 @@ class Lane:
             findings = (*findings, COUNTERS_DISAGREE)
         self.seen = EpochSeen(
             arm=self.arm,
-            server_epoch=f"{after or UNMARKED}{self._label}",
+            server_epoch=f"{after or self._unmarked()}{self._label}",
             seen_at=self._clock.now(),
             engine=identity.engine,
             build=identity.build,
@@ -133,6 +134,7 @@ class Lane:
             weights=identity.weights,
             context_tokens=identity.context_tokens,
             settings=identity.settings,
+            lane=self.number,
             access_findings=self.access_findings,
         )
         return self.seen
@@ -145,6 +147,10 @@ class Lane:
             if shown.counter_alive:
                 break
         return shown
+
+    def _unmarked(self) -> str:
+        """The epoch of a server without a marker. Each server of an arm has its own: copies never cross servers."""
+        return f"{UNMARKED}-{self.number + 1}" if self.number else UNMARKED
 
     def swapped(self) -> None:
         """Another model answered at this address since: what comes next is another epoch."""
@@ -326,6 +332,8 @@ class Lane:
             attempt=step.attempt,
             seed=step.seed,
             nonce=step.nonce,
+            place=step.place,
+            lane=step.lane,
         )
 
 

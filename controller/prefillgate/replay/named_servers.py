@@ -26,5 +26,4 @@ def named_servers(text: str | None) -> NamedServers:
 
 def lane_of(event: CellMeasured) -> int:
     """Which of the arm's servers a cell was sent to, from 0."""
-    lane: int = getattr(event, "lane", 0)
-    return lane
+    return event.lane

@@ -1,4 +1,5 @@
-"""The runner: does what the schedule says, one cell at a time, and writes every fact down before looking at it.
+"""The runner: does what the schedule says, one cell at a time on each server, and writes every fact down before
+looking at it.
 
 Killed at any instant and started again on the same journal it goes on where it was: a cell whose event was committed
 is never run again, one that was not is planned anew with another nonce.
@@ -7,7 +8,8 @@ is never run again, one that was not is planned anew with another nonce.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,11 +28,12 @@ from prefillgate.core.journal import (
     Texts,
 )
 from prefillgate.core.quality import Output
-from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Stop, next_step
+from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Step, Stop, next_step
 from prefillgate.engines.base import EngineError
 from prefillgate.replay.checks import CheckContext, CheckSuite
 from prefillgate.replay.clock import Clock
-from prefillgate.replay.lane import BUSY_STATUS, Lane, LaneTimes, Measurement, NotIdleError
+from prefillgate.replay.flying import Flying
+from prefillgate.replay.lane import BUSY_STATUS, Lane, Measurement, NotIdleError
 from prefillgate.replay.replay_set import ReplaySet
 
 SEPARATION_POLL_SECONDS = 2.0
@@ -80,8 +83,10 @@ class Runner:
     watcher: Watcher = field(default_factory=Silent)
     deadline_at: float | None = None
     one_server: bool = False  # both arms behind one address: a change of model starts a new epoch
+    more_lanes: Sequence[Lane] = ()  # further servers of the arms
     _last_arm: str | None = None
-    _busy_in_a_row: int = 0
+    _busy_in_a_row: Counter[Lane] = field(default_factory=Counter)
+    _flying: Flying = field(default_factory=Flying)
 
     def record(self, event: Event, texts: Texts | None = None) -> None:
         """Write an event, then fold it."""
@@ -90,24 +95,35 @@ class Runner:
         self.watcher.event(self.gate, event)
 
     async def run(self) -> Ruling:
-        """Go on until the schedule says stop."""
-        while True:
-            if self.out_of_time():
-                self._pass_deadline()
-            step = next_step(self.gate)
-            if isinstance(step, Stop):
-                return step.ruling
-            await self._do(step)
+        """Go on until the schedule says stop and no cell is in flight any more."""
+        try:
+            while True:
+                if self.out_of_time():
+                    self._pass_deadline()
+                step = next_step(self.gate, self._flying.flight)
+                if isinstance(step, Stop) and not self._flying.flight.cells:
+                    return step.ruling
+                await self._do(step)
+        finally:
+            await self._flying.drop()
 
-    async def _do(self, step: RunCell | CheckCell | StartReplicate | Separate) -> None:
+    async def _do(self, step: Step) -> None:
         if isinstance(step, RunCell):
-            await self._run_cell(step)
+            await self._begin(step)
         elif isinstance(step, CheckCell):
             await self._check_cell(step)
         elif isinstance(step, StartReplicate):
             self.record(ReplicateStarted(step.number, self.clock.now(), step.seed))
-        else:
+        elif isinstance(step, Separate):
             await self._separate(step)
+        else:
+            await self._flying.next_change()
+
+    async def _begin(self, step: RunCell) -> None:
+        """Begin a cell. Where only one is ever in flight, it is waited for, and so is the rest its server is given."""
+        self._flying.begin(step, self._run_cell(step), self.pause)
+        if not self.gate.plan.shape.parallel:
+            await self._flying.all()
 
     def out_of_time(self) -> bool:
         """Whether the deadline is here and was not written down yet."""
@@ -123,46 +139,52 @@ class Runner:
 
     async def loose(self, step: RunCell) -> None:
         """Run a cell that no schedule asked for, then the checks on its answer."""
-        await self._run_cell(step)
+        await self.pause(await self._run_cell(step))
         if any(event.cell_id == step.cell_id for event in self.gate.unchecked()):
             await self._check_cell(CheckCell(step.cell_id))
 
-    async def meet(self, arm: str) -> None:
-        """Probe this arm's server if its present life was not met yet, and write that down. Raises `EngineError`."""
+    def lanes_of(self, arm: str) -> list[Lane]:
+        """The arm's servers."""
+        return [self.lanes[arm], *(lane for lane in self.more_lanes if lane.arm == arm)]
+
+    async def meet(self, arm: str, number: int = 0) -> None:
+        """Probe a server of this arm if its present life was not met yet, and write that down. Raises `EngineError`."""
+        lane = self.lanes_of(arm)[number]
         if self.one_server and self._last_arm not in (None, arm):
-            self.lanes[arm].swapped()
+            lane.swapped()
         self._last_arm = arm
-        seen = await self.lanes[arm].meet()
+        seen = await lane.meet()
         if seen is not None:
             self.record(seen)
 
-    async def _run_cell(self, step: RunCell) -> None:
-        lane, case = self.lanes[step.arm], self.replay_set.case(step.case_id)
+    async def _run_cell(self, step: RunCell) -> float:
+        """Run a cell and write it down; seconds to leave its server alone."""
+        lane, case = self.lanes_of(step.arm)[step.lane], self.replay_set.case(step.case_id)
         try:
             await self._others_at_rest(step.arm)
-            await self.meet(step.arm)
+            await self.meet(step.arm, step.lane)
             measurement = await lane.measure(step, case)
         except EngineError as error:
             measurement = lane.refused(step, case, error)
         event = measurement.event
         self.record(event, measurement.texts)
         busy = event.http_status in BUSY_STATUS
-        self._busy_in_a_row = self._busy_in_a_row + 1 if busy else 0
-        if event.cell.status is Status.INVALID:
-            await self.pause(self._wait_after(measurement, lane.times))
+        self._busy_in_a_row[lane] = self._busy_in_a_row[lane] + 1 if busy else 0
+        return self._wait_after(measurement, lane) if event.cell.status is Status.INVALID else 0.0
 
     async def _others_at_rest(self, arm: str) -> None:
-        """The other arm's server may still compute an answer that its client gave up: never both at once."""
-        for other, lane in self.lanes.items():
-            if other != arm and not await lane.settle():
-                raise NotIdleError(f"{lane.engine.url}: the {other} still computes an answer that broke off")
+        """A server of the other arm may still compute an answer that its client gave up: never both at once, unless the
+        arms share no hardware."""
+        for lane in () if self.gate.plan.shape.at_once else (*self.lanes.values(), *self.more_lanes):
+            if lane.arm != arm and not await lane.settle():
+                raise NotIdleError(f"{lane.engine.url}: the {lane.arm} still computes an answer that broke off")
 
-    def _wait_after(self, measurement: Measurement, times: LaneTimes) -> float:
+    def _wait_after(self, measurement: Measurement, lane: Lane) -> float:
         """Seconds to leave the server alone after an invalid cell."""
         event, asked = measurement.event, measurement.retry_after_seconds
         if asked is not None or event.http_status in BUSY_STATUS:
-            return busy_wait_seconds(asked, self._busy_in_a_row)
-        return times.refused_pause_seconds if event.reason in REFUSALS else times.invalid_pause_seconds
+            return busy_wait_seconds(asked, self._busy_in_a_row[lane])
+        return lane.times.refused_pause_seconds if event.reason in REFUSALS else lane.times.invalid_pause_seconds
 
     async def pause(self, seconds: float) -> None:
         """Wait, not beyond the deadline."""
@@ -225,15 +247,23 @@ class Runner:
             await self.pause(min(SEPARATION_POLL_SECONDS, step.not_before - now))
 
     async def _restarted(self, step: Separate) -> str | None:
-        """What the candidate's new epoch is, once it was probed; None while it is the old one or away."""
+        """What the candidate's new epoch is, once it was probed; None while it is the old one or away.
+
+        With several servers none may be in a life that a bad cell is known of.
+        """
+        # A change of model behind one address adds /1, /2, ... to the epoch; that is no restart.
+        before = None if step.trigger_epoch is None else step.trigger_epoch.partition("/")[0]
+        bad = {e.cell.server_epoch for e in self.gate.scored if e.cell.arm == CANDIDATE and e.cell.bad}
+        tainted = {epoch.partition("/")[0] for epoch in bad if epoch is not None}
+        markers = []
         try:
-            async with asyncio.timeout(SEPARATION_ASK_SECONDS):
-                marker = await self.lanes[CANDIDATE].marker()
-            # A change of model behind one address adds /1, /2, ... to the epoch; that is no restart.
-            before = None if step.trigger_epoch is None else step.trigger_epoch.partition("/")[0]
-            if marker is None or before is None or marker == before:
-                return None
-            await self.meet(CANDIDATE)
+            for lane in self.lanes_of(CANDIDATE):
+                async with asyncio.timeout(SEPARATION_ASK_SECONDS):
+                    marker = await lane.marker()
+                if marker is None or before is None or marker in tainted:
+                    return None
+                await self.meet(CANDIDATE, lane.number)
+                markers.append(marker)
         except (EngineError, TimeoutError):
             return None
-        return f"candidate epoch {before} before, {marker} after"
+        return f"candidate epoch {before} before, {', '.join(markers)} after"

@@ -94,8 +94,9 @@ def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) 
 
 
 def named(arm: ArmRequest) -> str:
-    """An arm as plan and report name it: its URL, and the model where one was asked for."""
-    return arm.url if arm.model is None else f"{arm.url} ({arm.model})"
+    """An arm as plan and report name it: its URLs, and the model where one was asked for."""
+    urls = ", ".join(arm.urls)
+    return urls if arm.model is None else f"{urls} ({arm.model})"
 
 
 def check_same_run(planned: Planned, request: RunRequest) -> None:
@@ -108,6 +109,7 @@ def check_same_run(planned: Planned, request: RunRequest) -> None:
         ("candidate", planned.candidate_url, asked.candidate_url),
         ("isolation", planned.shape.isolation.value, asked.shape.isolation.value),
         ("declared differences", _names(planned), _names(asked)),
+        ("arms at once", planned.shape.at_once, asked.shape.at_once),
     )
     for name, stored, wanted in told:
         if stored != wanted:

@@ -23,8 +23,8 @@ RULE_SAYS: dict[Rule, str] = {
     rules.replicate_due_or_running: "an alarm blocks promotion until a replicate with fresh prefills has answered it",
     rules.not_confirmed: "with too many bad prefills, or no replicate left to run, a person decides",
     rules.throughput_worse: "a slower candidate is held, and never rolled back for that",
-    rules.acceptance_reached: "promotion takes the acceptance table, and decode speed that is not worse where that is "
-    "required",
+    rules.acceptance_reached: "promotion takes the acceptance table, every server of the candidate, and decode speed "
+    "that is not worse where that is required",
     rules.budget_spent: "a run spends its budget of prefills and no more",
     rules.more_evidence_needed: "while nothing is decided the run goes on",
 }
@@ -45,6 +45,7 @@ RULE_OF: dict[Reason, Rule] = {
     Reason.SLOWER: rules.throughput_worse,
     Reason.ACCEPTANCE_REACHED: rules.acceptance_reached,
     Reason.THROUGHPUT_OPEN: rules.acceptance_reached,
+    Reason.SERVER_LOST: rules.acceptance_reached,
     Reason.BUDGET_SPENT: rules.budget_spent,
     Reason.MORE_EVIDENCE_NEEDED: rules.more_evidence_needed,
 }
