@@ -24,6 +24,8 @@ GENERATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "a native completion": ("/completion", PLAIN),
     "a chat": ("/v1/chat/completions", CHAT),
     "two chats": ("/v1/chat/completions", {**CHAT, "n": 2}),
+    "a completion with logprobs": ("/v1/completions", {**PLAIN, "logprobs": 2}),
+    "a chat with logprobs": ("/v1/chat/completions", {**CHAT, "logprobs": True, "top_logprobs": 2}),
 }
 STREAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "a completion": ("/v1/completions", {**PLAIN, "stream": True}),
@@ -32,6 +34,8 @@ STREAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "a native completion": ("/completion", {**PLAIN, "stream": True}),
     "a chat": ("/v1/chat/completions", {**CHAT, "stream": True}),
     "a chat with usage": ("/v1/chat/completions", {**CHAT, **USAGE}),
+    "a completion with logprobs": ("/v1/completions", {**PLAIN, "logprobs": 2, "stream": True}),
+    "a chat with logprobs": ("/v1/chat/completions", {**CHAT, "logprobs": True, "stream": True}),
 }
 REFUSALS: dict[str, tuple[str, Any]] = {
     "a prompt longer than a slot": ("/v1/completions", {"prompt": words(1, 2000), "max_tokens": 1}),

@@ -251,6 +251,14 @@ def test_the_same_fault_from_both_arms_on_one_case_makes_it_unusable(
     assert found(gate) == (Reason.CASE_UNUSABLE, f"case c1 is unusable: both arms answer it with {what}")
 
 
+def test_an_unusable_case_is_told_with_the_last_words_of_a_server() -> None:
+    gate = started()
+    for arm, words in ((CANDIDATE, "HTTP 500: no"), (BASELINE, "HTTP 500: image input is not supported")):
+        measure(gate, cell(arm, "c1", status=Status.FAILED), http_status=500, reason="HttpError", detail=words)
+    told = "case c1 is unusable: both arms answer it with 500 (HTTP 500: image input is not supported)"
+    assert found(gate) == (Reason.CASE_UNUSABLE, told)
+
+
 def test_unlike_faults_or_faults_of_other_kinds_leave_the_case_usable() -> None:
     gate = started()
     for arm, http in ((CANDIDATE, 500), (BASELINE, 502)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class PolicyDocument:
     name: str
     digest: str
     source: Path | None = None
+    healthy_rate_given: bool = False  # written down, and so measured; else it is the default
 
 
 def load_policy(name_or_path: str | Path) -> PolicyDocument:
@@ -89,7 +90,8 @@ def policy_of(spec: PolicySpec, name: str, yaml: YamlDocument, source: Path | No
         flags=tuple(Flag(f.name, tuple(f.checks)) for f in spec.flags) or (Flag(DEFAULT_FLAG, ()),),
     )
     folder = None if source is None else source.parent
-    return _document(policy, None if spec.checks is None else specs_of(spec.checks, folder), source)
+    document = _document(policy, None if spec.checks is None else specs_of(spec.checks, folder), source)
+    return replace(document, healthy_rate_given="healthy_rate_basis_points" in spec.model_fields_set)
 
 
 def _document(policy: Policy, checks: tuple[CheckSpec, ...] | None, source: Path | None) -> PolicyDocument:

@@ -109,7 +109,7 @@ def _set_warnings(document: PolicyDocument, loaded: ReplaySet | None) -> list[st
     for case in loaded.cases:
         notes.add(case)
     prompts, policy = len(loaded.cases), document.policy
-    found = [f"{loaded.name}: {warning}" for warning in notes.warnings()]
+    found = [f"{loaded.name}: {warning}" for warning in notes.warnings(document.healthy_rate_given)]
     if prompts + policy.baseline_pass > policy.budget:
         found.append(
             f"{loaded.name}: {prompts} prompts, each of which must be fresh once, and a baseline pass of "

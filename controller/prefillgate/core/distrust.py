@@ -123,6 +123,7 @@ def contaminated(gate: Gate) -> Distrust | None:
 def case_unusable(gate: Gate) -> Distrust | None:
     """Both arms answer one case with the same server fault, or both refuse its body."""
     faults: dict[tuple[str, str], set[str]] = defaultdict(set)
+    words: dict[tuple[str, str], str] = {}
     for event in gate.flawed:
         status = event.cell.status
         broken = status is Status.FAILED and (event.http_status in SERVER_FAULTS or event.reason == "NotJson")
@@ -130,9 +131,11 @@ def case_unusable(gate: Gate) -> Distrust | None:
         if broken or refused:
             what = str(event.http_status if event.http_status in SERVER_FAULTS | REFUSED_BODY else event.reason)
             faults[(event.cell.case_id, what)].add(event.cell.arm)
+            words[(event.cell.case_id, what)] = f" ({event.detail})" if event.detail else ""
     for (case, what), arms in faults.items():
         if len(arms) == len(ARMS):
-            return Distrust(Reason.CASE_UNUSABLE, f"case {case} is unusable: both arms answer it with {what}")
+            told = f"both arms answer it with {what}{words[(case, what)]}"
+            return Distrust(Reason.CASE_UNUSABLE, f"case {case} is unusable: {told}")
     return None
 
 

@@ -30,8 +30,9 @@ class Sending:
 
 
 def prepare(case: Case, engine: Engine, sending: Sending) -> PreparedRequest:
-    """The request for `case` on `engine`. Raises `EngineError` where the engine cannot send it, ValueError where it
-    would change a field that is not the gate's to change.
+    """The request for `case` on `engine`, streamed unless its body says `"stream": false`.
+
+    Raises `EngineError` where the engine cannot send it, ValueError where it would change a field not the gate's.
     """
     request = CellRequest(
         path=case.path,
@@ -40,6 +41,7 @@ def prepare(case: Case, engine: Engine, sending: Sending) -> PreparedRequest:
         seed=sending.seed,
         nonce=sending.nonce,
         cold_proof=sending.cold_proof,
+        stream=case.body.get("stream") is not False,
     )
     prepared = engine.prepare(request)
     touched = foreign_changes(case.body, prepared.body, sending.cold_proof)

@@ -36,11 +36,14 @@ class SetLint:
         if case.canary is not None:
             self.canaries[case.case_id] = case.canary
 
-    def warnings(self) -> tuple[str, ...]:
-        """One sentence for each kind of remark, naming the first cases it is about."""
-        return tuple(self._sentences())
+    def warnings(self, healthy_rate_known: bool = False) -> tuple[str, ...]:
+        """One sentence for each kind of remark, naming the first cases it is about.
 
-    def _sentences(self) -> Iterator[str]:
+        Sampled cases are no remark where the rate at which a healthy server fails on them is known.
+        """
+        return tuple(self._sentences(("sampled",) if healthy_rate_known else ()))
+
+    def _sentences(self, left_out: tuple[str, ...]) -> Iterator[str]:
         if self.cases and self.cases < POPULATION_PROMPTS:
             yield (
                 f"{self.cases} prompts: a verdict speaks about this set only; for a claim about prompts like these use "
@@ -48,7 +51,7 @@ class SetLint:
             )
         for kind, sentence in _SENTENCES.items():
             cases = self.found.get(kind, [])
-            if cases:
+            if cases and kind not in left_out:
                 named = ", ".join(cases[:MAX_NAMED]) + (", ..." if len(cases) > MAX_NAMED else "")
                 yield f"{len(cases)} of {self.cases} cases {sentence}: {named}"
         if self.cases > 1 and not self.canaries:
@@ -59,7 +62,10 @@ class SetLint:
 
 
 _SENTENCES = {
-    "sampled": "are sampled (temperature above 0 or not set), so healthy outputs vary and some may fail by chance",
+    "sampled": (
+        "are sampled (temperature above 0 or not set), so healthy outputs vary and some may fail by chance; measure "
+        "how many (prefillgate replayset try) and write that into the policy as healthyRateBasisPoints"
+    ),
     "no limit": "set no token limit, so a loop may run to the end of the context",
     "short": f"allow fewer than {PAIR_TOKENS} output tokens and give no throughput pair",
     "no checks": "have no check and no expected answer, so the policy's or the default checks judge them",

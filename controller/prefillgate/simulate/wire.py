@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from prefillgate.simulate import logprobs
 from prefillgate.simulate.reporting import Report
 from prefillgate.simulate.request import GenerationRequest, Route
 from prefillgate.simulate.sampling import sampling
@@ -108,7 +109,8 @@ class Scribe:
 
     def _text(self, index: int, output: Output) -> dict[str, Any]:
         text = output.text("content")
-        return {"text": text, "index": index, "logprobs": None, "finish_reason": output.finish_reason}
+        told = self._logprobs(*(piece.text for piece in output.pieces))
+        return {"text": text, "index": index, "logprobs": told, "finish_reason": output.finish_reason}
 
     def _message(self, index: int, output: Output) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": output.text("content")}
@@ -116,7 +118,16 @@ class Scribe:
             message["reasoning_content"] = reasoning
         if calls := output.tool_calls():
             message["tool_calls"] = calls
-        return {"finish_reason": output.finish_reason, "index": index, "message": message}
+        told = self._logprobs(*(piece.text for piece in output.pieces))
+        with_logprobs = {} if told is None else {"logprobs": told}
+        return {"finish_reason": output.finish_reason, "index": index, "message": message, **with_logprobs}
+
+    def _logprobs(self, *texts: str) -> dict[str, Any] | None:
+        """What was asked for of these tokens; None where nothing was."""
+        alternatives = logprobs.wanted(self.request.body, self.request.route is Route.CHAT)
+        if alternatives is None:
+            return None
+        return {"content": [logprobs.of_token(text, alternatives) for text in texts]}
 
     def _native(self, output: Output, content: str, report: Report) -> dict[str, Any]:
         figures = report.figures
@@ -160,8 +171,11 @@ class Scribe:
             body = {"index": 0, "content": text, "tokens": [token_id(text)], "stop": False, "id_slot": -1}
             return event({**body, "tokens_predicted": token.count, "tokens_evaluated": self.prompt_tokens})
         if route is Route.COMPLETIONS:
-            return event(self._chunk({"text": text, "index": index, "logprobs": None, "finish_reason": None}))
-        return event(self._chunk({"finish_reason": None, "index": index, "delta": _delta(token)}))
+            told = self._logprobs(text)
+            return event(self._chunk({"text": text, "index": index, "logprobs": told, "finish_reason": None}))
+        told = self._logprobs(text)
+        with_logprobs = {} if told is None else {"logprobs": told}
+        return event(self._chunk({"finish_reason": None, "index": index, "delta": _delta(token), **with_logprobs}))
 
     def closing(self, outputs: tuple[Output, ...], report: Report) -> Iterator[bytes]:
         """What a stream ends with: finish reasons, usage, timings, the end mark."""
