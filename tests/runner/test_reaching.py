@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -226,6 +227,17 @@ def test_a_server_that_repeats_what_we_sent_does_not_bring_it_into_errors_or_evi
     assert (run.code, TOKEN in run.err) == (1, False)
     assert "who is [secret]?" in run.err
 
+    async def comment(request: web.Request, body: bytes) -> web.Response:
+        said = f": you sent {request.headers['X-Token']}\n\n".encode() if body.startswith(b"data:") else b""
+        return web.Response(body=said + body, content_type="text/event-stream" if said else "application/json")
+
+    with rewriting(servers.urls[CANDIDATE], {"/v1/completions": comment}) as commenting:
+        run = gate({**servers.urls, CANDIDATE: commenting}, "--header-file", headers)
+    kept = everything(work.folder)
+    assert (run.code, TOKEN.encode() in kept) == (0, False)
+    texts = stored(work.folder / "run.db")[1].values()
+    assert any(": you sent [secret]" in text.response for text in texts)
+
 
 def test_what_was_not_checked_is_said_in_the_verdict_of_the_arm_it_is_true_of(
     servers: Servers, work: Bench, gate: Any
@@ -327,6 +339,14 @@ def test_a_proxy_that_fails_in_the_middle_is_not_held_against_the_candidate(serv
     )
     assert why in run.json["sentences"][0]
     assert "502" in run.json["sentences"][0]
+
+
+def test_a_server_without_tls_behind_a_proxy_is_told_from_a_proxy_that_is_away(servers: Servers, gate: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, http_proxy() as proxy:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        run = gate({**servers.urls, CANDIDATE: url}, "--candidate-proxy", proxy.url)
+    assert run.code == 1
+    assert "Tls: connected, but no TLS handshake within the connect timeout" in run.err
 
 
 def test_credentials_on_the_command_line_are_refused_and_not_repeated(servers: Servers, gate: Any) -> None:
@@ -485,7 +505,10 @@ def test_the_only_model_goes_into_every_body_and_one_of_several_must_be_named(ga
 # -- servers that are not ready yet
 
 
-def test_a_run_waits_for_servers_that_start_and_says_what_for(servers: Servers, gate: Any) -> None:
+@pytest.mark.parametrize("by", ["option", "file"])
+def test_a_run_waits_for_servers_that_start_and_says_what_for(
+    by: str, servers: Servers, work: Bench, gate: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     port = free_port()
     started: list[SimulatedServer] = []
 
@@ -498,7 +521,17 @@ def test_a_run_waits_for_servers_that_start_and_says_what_for(servers: Servers, 
     thread = threading.Thread(target=start_late)
     thread.start()
     try:
-        waited = gate(urls, "--wait-ready", "60")
+        if by == "option":
+            waited = gate(urls, "--wait-ready", "60")
+        else:
+            spec = {arm: {"url": urls[arm]} for arm in ARMS}
+            files = {"replaySet": str(work.set_path), "policy": str(work.policy_path), "waitReadySeconds": 60}
+            head = {"apiVersion": "prefillgate.io/v1alpha1", "kind": "Run"}
+            file = work.folder / "gate.yaml"
+            file.write_text(yaml.safe_dump({**head, "spec": {**spec, **files}}), encoding="utf-8")
+            code = main(["run", str(file), "--store", "file.db", "--json", "--quiet"])
+            said = capsys.readouterr()
+            waited = Ended(code, said.out, said.err)
     finally:
         thread.join()
         started[0].stop()

@@ -272,8 +272,9 @@ class HttpLane:
             await response.aclose()
 
     async def _trace(self, event: str, _info: Mapping[str, Any]) -> None:
-        if event.startswith("connection."):
-            self._in_handshake = event.removeprefix("connection.start_tls.") in ("started", "failed")
+        part, _, step = event.partition(".")
+        if part in ("connection", "proxy"):  # a tunnel's handshake is the proxy's event
+            self._in_handshake = step.removeprefix("start_tls.") in ("started", "failed")
 
     def _failure(self, error: Exception) -> tuple[Failure, bool]:
         if isinstance(error, httpx.ConnectTimeout) and self._in_handshake:
