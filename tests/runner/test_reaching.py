@@ -240,17 +240,22 @@ def test_a_server_that_repeats_what_we_sent_does_not_bring_it_into_errors_or_evi
 
 
 def test_what_was_not_checked_is_said_in_the_verdict_of_the_arm_it_is_true_of(
-    servers: Servers, work: Bench, gate: Any
+    servers: Servers, work: Bench, gate: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finding = "candidate: the server's certificate was not checked (--insecure)"
     with behind(servers, "insecure", (CANDIDATE,)) as urls:
         run = gate(urls, "--insecure")
+        insecure = (work.folder / "run.html").read_text(encoding="utf-8")
+        assert main(["decide", "run.db"]) == 0
+        screen = capsys.readouterr().out
         trusted = gate(urls, "--ca-file", str(servers.folder / "ca.pem"))
     assert [note for note in run.json["notes"] if "--insecure" in note] == [
         f"{finding}: whoever answered may be another server"
     ]
     assert f"{finding}: whoever" in run.err
     assert not any("--insecure" in note for note in trusted.json["notes"])
+    assert "was not checked (--insecure)" in insecure
+    assert "candidate: the server's certificate was not checked (--insecure)" in " ".join(screen.split())
     assert finding.split(": ", 1)[1] not in (work.folder / "run.html").read_text(encoding="utf-8")
 
 

@@ -139,9 +139,9 @@ def test_findings_and_lives_are_noted_once() -> None:
     gate.apply(epoch(CANDIDATE, "e2", findings=("no knob",), access_findings=("not checked",)))
     gate.apply(epoch(BASELINE, "e1"))
     assert notes_of(gate) == (
+        "candidate: not checked",
         "candidate: no knob",
         "candidate: no counter",
-        "candidate: not checked",
         "candidate: 2 lives of the server were measured",
     )
     measure(gate, cell())

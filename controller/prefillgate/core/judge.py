@@ -67,15 +67,12 @@ def _invalid(gate: Gate, arm: str) -> int:
 
 
 def notes_of(gate: Gate) -> tuple[str, ...]:
-    """What is known of judges and of the way to a server, findings of probes and run, each once; last what the gate
-    changed in the requests."""
-    notes = [note for name, asked in gate.judges.items() for note in judge_notes(name, asked.agreement)]
-    notes += [
-        f"{seen.arm}: {finding}"
-        for arm in gate.epochs.values()
-        for seen in arm
-        for finding in (*seen.access_findings, *seen.findings)
-    ]
+    """What is known of the way to a server and of judges, findings of probes and run, each once; last what the gate
+    changed in the requests. What a person must not miss stands first: a screen shows two."""
+    epochs = [seen for arm in gate.epochs.values() for seen in arm]
+    notes = [f"{seen.arm}: {finding}" for seen in epochs for finding in seen.access_findings]
+    notes += [note for name, asked in gate.judges.items() for note in judge_notes(name, asked.agreement)]
+    notes += [f"{seen.arm}: {finding}" for seen in epochs for finding in seen.findings]
     for arm, seen in gate.epochs.items():
         for lane in range(gate.plan.shape.lanes(arm)):
             lives = len({epoch.server_epoch for epoch in seen if epoch.lane == lane})  # a resumed run meets it again
