@@ -201,6 +201,27 @@ def test_a_store_of_sorted_bodies_says_so_and_sends_the_same_json(
     assert [(r.path, json.loads(r.body)) for r in arrived] == [("/v1/completions", {"max_tokens": 2, "prompt": "ü"})]
 
 
+def test_a_cell_of_an_arm_with_several_servers_goes_to_its_own(tmp_path: Path) -> None:
+    request = keep_request("/v1/completions", b"{}")
+    played = Played(most_cells=2)
+    played.play()
+    first, *rest = played.events
+    assert isinstance(first, Planned)
+    several = "http://one.test, http://two.test/v1 (m)"
+    with SqliteJournal.create(
+        tmp_path / "several.db", replace(first, baseline_url=several, candidate_url=several)
+    ) as journal:
+        for event in rest:
+            if isinstance(event, CellMeasured):
+                journal.append(replace(event, lane=event.cell_id % 2), Texts(request=request))
+            else:
+                journal.append(event)
+    work = bench(tmp_path)
+    told = [work.child("cells", "several.db", "--curl", str(cell_id)).out for cell_id in (0, 1)]
+    assert b"'http://one.test/v1/completions'" in told[0] and b"two.test" not in told[0]
+    assert b"'http://two.test/v1/completions'" in told[1]
+
+
 def test_options_of_a_run_that_no_store_holds_are_named(tmp_path: Path) -> None:
     keep(tmp_path, "https://models.test/prefix", [keep_request("/v1/completions", b"{}")])
     command = Shown(bench(tmp_path), []).command(0)

@@ -92,7 +92,7 @@ def _curl(journal: Journal, gate: Gate, cell_id: int, key_variable: str | None) 
     from prefillgate.core.cells import BASELINE
     from prefillgate.engines.http import base_url
     from prefillgate.replay.kept_request import kept_request
-    from prefillgate.replay.named_servers import lane_of, named_servers
+    from prefillgate.replay.named_servers import named_servers
 
     event = gate.measured.get(cell_id)
     if event is None:
@@ -106,7 +106,7 @@ def _curl(journal: Journal, gate: Gate, cell_id: int, key_variable: str | None) 
         raise BadInput(f"--curl {cell_id}: nothing was sent for that cell{f' ({why})' if why else ''}")
     named = gate.plan.baseline_url if event.cell.arm == BASELINE else gate.plan.candidate_url
     urls = named_servers(named).urls
-    asked = Asked(event, request, base_url(urls[lane_of(event)]).root)
+    asked = Asked(event, request, base_url(urls[event.lane]).root)
     return curl_command(asked, key_variable or KEY_VARIABLE)
 
 

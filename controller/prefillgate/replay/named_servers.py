@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prefillgate.core.journal import CellMeasured
-
 
 @dataclass(frozen=True, slots=True)
 class NamedServers:
@@ -22,8 +20,3 @@ def named_servers(text: str | None) -> NamedServers:
         return NamedServers((), None)
     addresses, bracket, model = text.partition(" (")
     return NamedServers(tuple(addresses.split(", ")), model.removesuffix(")") if bracket else None)
-
-
-def lane_of(event: CellMeasured) -> int:
-    """Which of the arm's servers a cell was sent to, from 0."""
-    return event.lane
