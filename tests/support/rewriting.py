@@ -17,6 +17,8 @@ from aiohttp import web
 Rewrite = Callable[[web.Request, bytes], Awaitable[web.StreamResponse | bytes]]
 """Given the request and the true body (of a GET), what to answer: a body in its place or a whole response."""
 
+Edit = Callable[[str, bytes], bytes | web.Response]
+"""Given path and body of a request, the body to pass on in its place, or an answer given without asking."""
 
 FORWARDED = ("authorization", "content-type")
 
@@ -32,8 +34,13 @@ class Arrived:
 
 
 @contextmanager
-def rewriting(url: str, rewrites: Mapping[str, Rewrite], arrived: list[Arrived] | None = None) -> Iterator[str]:
-    """The address of a proxy to `url` that rewrites the GET paths named, and notes what comes in `arrived`."""
+def rewriting(
+    url: str, rewrites: Mapping[str, Rewrite], arrived: list[Arrived] | None = None, edit: Edit | None = None
+) -> Iterator[str]:
+    """The address of a proxy to `url`.
+
+    It rewrites the answers of the paths named and the requests by `edit`, and notes what comes in `arrived`.
+    """
     started = threading.Event()
     found: list[str] = []
     loop = asyncio.new_event_loop()
@@ -43,9 +50,12 @@ def rewriting(url: str, rewrites: Mapping[str, Rewrite], arrived: list[Arrived] 
         headers = {name.lower(): value for name, value in request.headers.items()}
         if arrived is not None:
             arrived.append(Arrived(request.method, request.path_qs, headers, body))
+        edited = body if edit is None else edit(request.path, body)
+        if isinstance(edited, web.Response):
+            return edited
         passed = {name: headers[name] for name in FORWARDED if name in headers}
         async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
-            reply = await client.request(request.method, url + request.path_qs, content=body, headers=passed)
+            reply = await client.request(request.method, url + request.path_qs, content=edited, headers=passed)
         rewrite = rewrites.get(request.path)
         if rewrite is None:
             said: web.StreamResponse | bytes = reply.content

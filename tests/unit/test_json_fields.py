@@ -26,6 +26,8 @@ from prefillgate.core.journal import (
     CheckOutcome,
     Difference,
     EpochSeen,
+    ExtraAnswer,
+    GatewayCompared,
     Planned,
     Purpose,
     ReplicateStarted,
@@ -38,7 +40,7 @@ from prefillgate.core.shape import Isolation, Shape
 from prefillgate.report import verdict_json
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-LISTS = ("replicates", "replicates[].pairs", "differences", "throughput.pairs")
+LISTS = ("gateway", "replicates", "replicates[].pairs", "differences", "throughput.pairs")
 OTHER_SHAPE = Shape(True, Isolation.SHARED, True, True, 2, 2)
 SHOWN = BaselineShown(86_400.0, "x.db", "then-1", "baseline", 0.0, 9, 2, 8, 1, (0.0, 0.6), (0.0, 0.7), "b1", "m", "w")
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]*) \|([^|]*)\|$")
@@ -261,6 +263,40 @@ def spent_run(budget: int) -> Gate:
     return played(gate, {BASELINE: Server(0, 30, 0.02, "x"), CANDIDATE: Server(0, 30, 0.02, "x")})
 
 
+def gateway_run() -> Gate:
+    """Bad cells that went through a gateway: one that breaks and rewrites, one that cannot be told of."""
+    gate = opened(STANDARD, "two")
+    for arm in ARMS:
+        gate.apply(epoch(arm))
+    for case in ("two-1", "two-2", "two-3", "two-4"):
+        scored(gate, CANDIDATE, case, True, cached_tokens=0, processed_tokens=100, cold_proof=ColdProof.CACHE_OFF)
+
+    def answer(bad: bool, **more: Any) -> ExtraAnswer:
+        outcomes = (CheckOutcome("planted", "1", bad),)
+        return ExtraAnswer(Status.OK, 1.0, prompt_tokens=100, cached_tokens=0, outcomes=outcomes, **more)
+
+    direct = answer(False, model="one")
+    through = answer(True, model="two", request_id="x", server_processed_tokens=5)
+    gate.apply(GatewayCompared(0, 1.0, "http://g", direct, through, repeat=through))
+    gone = ExtraAnswer(Status.INVALID, 2.0, reason="ConnectionRefused", detail="nobody there")
+    gate.apply(GatewayCompared(3, 2.0, "http://h", gone, gone))
+    refusal = ExtraAnswer(Status.INVALID, 2.0, reason="HttpError", detail="HTTP 400: no such field", http_status=400)
+    gate.apply(GatewayCompared(2, 2.0, "http://h", answer(True), refusal))
+    elsewhere = answer(False, request_id="y", server_processed_tokens=0)
+    gate.apply(GatewayCompared(1, 3.0, "http://h", direct, elsewhere, repeat=answer(False, request_id="z")))
+    return gate
+
+
+def other_gateway_run() -> Gate:
+    """A gateway that strips the knob and asks the server each time; one refusal in other words, one that is away."""
+    gate = gateway_run()
+    for event in list(gate.compared):
+        through = replace(event.through, detail="HTTP 413: too long", cached_tokens=90)
+        repeat = None if event.repeat is None else replace(event.repeat, request_id="r", server_processed_tokens=9)
+        gate.apply(replace(event, through=through, repeat=repeat, at=9.0))
+    return gate
+
+
 def untouched_run() -> Gate:
     """A plan and nothing else."""
     return opened(replace(STANDARD, budget=90), "two")
@@ -308,6 +344,8 @@ def values() -> dict[str, list[Any]]:
         waiting_run,
         unmeasured_pairs_run,
         untouched_run,
+        gateway_run,
+        other_gateway_run,
         partial(spent_run, 16),
         partial(spent_run, 20),
         other_shape_run,

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from prefillgate.cli.completing import POLICY, REPLAY_SET
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.gateway import gateway_options
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
 from prefillgate.cli.server_options import server_options, unvalidated_judge_option
@@ -79,6 +80,7 @@ Examples:
 )
 @shape_options
 @server_options("baseline", "candidate")
+@gateway_options
 @click.option(
     "--wait-ready",
     type=NumberRange(0, 86_400),

@@ -12,6 +12,7 @@ from prefillgate.api.policy import DEFAULT_POLICY, load_policy
 from prefillgate.api.run_file import Arm, check_url, load_run_file
 from prefillgate.cli.budget import with_budget
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.gateway import gateway_of
 from prefillgate.cli.lane_request import arm_of, two_arms, with_lanes
 from prefillgate.cli.server_options import access_of, engine_of, model_of
 from prefillgate.cli.shape_options import MAX_AGE_DAYS, OF_A_STORE, check_shape, shape_of
@@ -55,6 +56,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
         differences=(*from_file.get("differences", ()), *(_declared(text) for text in options["declare"])),
         times=LaneTimes(cell_timeout_seconds=timeout),
         budget=options["budget"],
+        gateway=gateway_of(options),
         shape=shape,
         baseline_store=options["baseline_store"] or from_file.get("baseline_store"),
         baseline_max_age_days=options["baseline_max_age"] or from_file.get("baseline_max_age") or MAX_AGE_DAYS,
@@ -84,7 +86,7 @@ def _arms(options: dict[str, Any], from_file: dict[str, Any]) -> dict[str, ArmRe
     if "baseline" in urls:
         two_arms(urls["baseline"], urls["candidate"])
     for arm, asked in urls.items():
-        _check_access(arm, asked)
+        check_access(arm, asked)
     _check_tls(urls)
     return urls
 
@@ -101,7 +103,7 @@ def _first(*values: float | None) -> float:
     return next(value for value in values if value is not None)
 
 
-def _check_access(arm: str, asked: ArmRequest) -> None:
+def check_access(arm: str, asked: ArmRequest) -> None:
     """Raise `BadInput` for a variable or a file that is not there, before anything is begun."""
     try:
         engine_options(asked.access, asked.model, os.environ)

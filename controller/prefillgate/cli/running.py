@@ -11,13 +11,14 @@ from itertools import count
 from prefillgate.cli.baseline_store import show_baseline, stored_baseline
 from prefillgate.cli.budget import MENDABLE, raise_budget
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
+from prefillgate.cli.gateway import check_gateway, gateway_due
 from prefillgate.cli.judges import compare_judges, keep_judges_apart
 from prefillgate.cli.more_lanes import more_lanes, named_lane
 from prefillgate.cli.outcome import say
 from prefillgate.cli.reach import identified, reach
 from prefillgate.cli.ready import wait_until_ready
 from prefillgate.cli.stores import store_errors
-from prefillgate.core.cells import BASELINE
+from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.gate import Gate, JournalError, fold
 from prefillgate.core.journal import RunResumed
 from prefillgate.core.judge import judge
@@ -67,6 +68,8 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
     if opened is not None:
         show_baseline(*opened, shown)
         if _is_over(opened[1]):
+            if gateway_due(request, opened[1]):
+                await _gateway_alone(request, opened, (suite, clock, watcher))
             return Finished(*opened, judge(opened[1]))
     try:
         for arm in request.shape.arms:
@@ -88,6 +91,7 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
                 lane.on_wait = partial(say, f"{named_lane(lane, request)} is busy; waiting until it is idle")
             runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared, more)
             await _carry_on(runner, request)
+            await check_gateway(runner, request, stack)
     except (CouldNotMeasure, StoreError, JournalError) as error:
         if opened is None:
             raise
@@ -107,6 +111,24 @@ async def _carry_on(runner: Runner, request: RunRequest) -> None:
     await compare_judges(runner, request.unvalidated_judge)
     await _probe(runner)
     await runner.run()
+
+
+async def _gateway_alone(
+    request: RunRequest, opened: tuple[SqliteJournal, Gate], parts: tuple[CheckSuite, Clock, Watcher]
+) -> None:
+    """The gateway check of a run that was over before it, or was killed in it. The decision stands whatever is met."""
+    journal, gate = opened
+    try:
+        async with AsyncExitStack() as stack:
+            lane = await reach(CANDIDATE, request.candidate, request.times, parts[1], stack)
+            lane.shared = request.shape.shared
+            runner = Runner(gate, journal, {CANDIDATE: lane}, request.replay_set, *parts)
+            await check_gateway(runner, request, stack)
+    except CouldNotMeasure as error:
+        say(f"gateway: not asked: {error}")
+    except BaseException:
+        journal.close()
+        raise
 
 
 def _is_over(gate: Gate) -> bool:

@@ -62,6 +62,18 @@ def unvalidated_judge_option(function: _F) -> _F:
     return click.option("--unvalidated-judge", is_flag=True, help=text)(function)
 
 
+def prefixed_options(prefix: str, *without: str) -> Callable[[_F], _F]:
+    """Add the options of one server with `prefix` in front, but those named, which stand for themselves alone."""
+
+    def decorate(function: _F) -> _F:
+        for option in reversed(_OPTIONS):
+            if option.name not in without:
+                function = _added(function, prefix, option)
+        return function
+
+    return decorate
+
+
 def _added(function: _F, prefix: str, option: _Option) -> _F:
     flag = f"--{prefix}-{option.name}" if prefix else f"--{option.name}"
     text = f"The same of the {prefix} alone." if prefix else option.help

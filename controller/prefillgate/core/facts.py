@@ -15,7 +15,7 @@ from prefillgate.core.journal import BaselineShown, Difference, Planned
 from prefillgate.core.policy import Policy
 from prefillgate.core.replicate import Replicate
 from prefillgate.core.units import UnitLedger, build_ledger
-from prefillgate.core.verdict import CellView, Comparison, PathPoint, ThroughputView
+from prefillgate.core.verdict import CellView, Comparison, GatewayView, PathPoint, ThroughputView
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ class Facts:
     budget_needed: BudgetNeeded | None = None
     arms: tuple[str, ...] = ARMS  # those that are there
     baseline_shown: BaselineShown | None = None
+    gateway: tuple[GatewayView, ...] = ()
 
     @property
     def table(self) -> AcceptanceTable:

@@ -25,6 +25,7 @@ from prefillgate.core.journal import (
     DeadlinePassed,
     EpochSeen,
     Event,
+    GatewayCompared,
     JudgeCompared,
     MeasurementLost,
     Overridden,
@@ -74,6 +75,7 @@ class Gate:
     raised: BudgetRaised | None = None
     judges: dict[str, JudgeCompared] = field(default_factory=dict)  # by name of the check, the last one
     baseline_shown: BaselineShown | None = None  # of an earlier run
+    compared: list[GatewayCompared] = field(default_factory=list)
     session: int = 0
     latched_rollback: bool = False
     _classifier: Classifier = field(default_factory=Classifier)
@@ -129,6 +131,10 @@ class Gate:
                 self.baseline_shown = event
             case CauseNoted():
                 self.cause = event
+            case GatewayCompared():
+                if event.cell_id not in self.measured:
+                    raise JournalError(f"cell {event.cell_id} was sent to a gateway and never measured")
+                self.compared.append(event)
             case BudgetRaised():
                 self._raise_budget(event)
             case RunResumed():
@@ -201,10 +207,14 @@ class Gate:
 
     def _with_outcomes(self, cell: Cell, outcomes: tuple[CheckOutcome, ...]) -> Cell:
         values = tuple((flag.name, self._flag_outcome(flag, outcomes)) for flag in self.flags)
-        bad = None if any(value is None for _, value in values) else False
-        if any(value for _, value in values):
-            bad = True
-        return replace(cell, bad=bad, flag_outcomes=values)
+        return replace(cell, bad=self.bad_by(outcomes), flag_outcomes=values)
+
+    def bad_by(self, outcomes: tuple[CheckOutcome, ...]) -> bool | None:
+        """Whether an answer with these outcomes is bad under any flag; None where that is not known."""
+        values = [self._flag_outcome(flag, outcomes) for flag in self.flags]
+        if any(values):
+            return True
+        return None if None in values else False
 
     def _flag_outcome(self, flag: Flag, outcomes: tuple[CheckOutcome, ...]) -> bool | None:
         """Bad when any check of the flag failed; unknown when one erred or none applied."""

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from prefillgate.core.agreement import Agreement
-from prefillgate.core.cells import Cell
+from prefillgate.core.cells import Cell, Status
 from prefillgate.core.policy import Policy
 from prefillgate.core.shape import Shape
 
@@ -255,6 +255,45 @@ class BudgetRaised:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtraAnswer:
+    """What one request beside the plan brought, straight or through a gateway. Never scored; None is unknown."""
+
+    status: Status
+    at: float
+    reason: str | None = None  # one word, as for a cell
+    detail: str | None = None
+    http_status: int | None = None
+    nonce: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    server_processed_tokens: int | None = None  # by how much the server's own total moved meanwhile
+    asked_model: str | None = None
+    model: str | None = None  # as the reply names it
+    request_id: str | None = None
+    output_sha256: str | None = None
+    outcomes: tuple[CheckOutcome, ...] = ()
+    texts: Texts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayCompared:
+    """The request of a bad cell was sent straight to its server and through the gateway, each once, in this order.
+
+    `repeat` is the gateway's request once more, the same to the byte; `renewed` the same under a new nonce or salt.
+    """
+
+    cell_id: int
+    at: float
+    gateway: str  # its URL
+    direct: ExtraAnswer
+    through: ExtraAnswer
+    repeat: ExtraAnswer | None = None
+    renewed: ExtraAnswer | None = None
+    findings: tuple[str, ...] = ()  # of the way to the gateway: what the verdict must say of it
+
+
+@dataclass(frozen=True, slots=True)
 class RunResumed:
     at: float
 
@@ -274,6 +313,7 @@ Event = (
     | CauseNoted
     | BudgetRaised
     | BaselineShown
+    | GatewayCompared
     | RunResumed
     | JudgeCompared
 )

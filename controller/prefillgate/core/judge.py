@@ -12,6 +12,7 @@ from prefillgate.core.differences import differences_of
 from prefillgate.core.facts import Facts, acceptance_path, compare
 from prefillgate.core.freshness import Classified
 from prefillgate.core.gate import Gate
+from prefillgate.core.gateway import gateway_notes, gateway_views
 from prefillgate.core.journal import CellMeasured
 from prefillgate.core.pairs import throughput_view
 from prefillgate.core.sent import sent_note
@@ -59,6 +60,7 @@ def facts_of(gate: Gate) -> Facts:
         budget_needed=budget_needed(gate, ruling, speed),
         arms=plan.shape.arms,
         baseline_shown=gate.baseline_shown,
+        gateway=gateway_views(gate),
     )
 
 
@@ -81,6 +83,7 @@ def notes_of(gate: Gate) -> tuple[str, ...]:
     notes += shape_notes(gate)
     if gate.unchecked():
         notes.append(f"{len(gate.unchecked())} cell measured but not checked yet: resume the run")
+    notes += gateway_notes(gate)
     changed = sent_note(event.cell for event in gate.measured.values())
     if changed is not None:
         notes.append(changed)
@@ -116,6 +119,7 @@ def write_verdict(facts: Facts) -> Verdict:
         distinct_outputs=distinct_outputs(facts),
         prefills_used=_log_prefills(baseline, candidate) if facts.from_log else len(facts.classified),
         budget=facts.budget,
+        gateway=facts.gateway,
         budget_needed=None if facts.budget_needed is None else facts.budget_needed.budget,
         notes=facts.notes,
         replay_set_name=facts.title,

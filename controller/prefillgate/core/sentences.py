@@ -12,6 +12,7 @@ from prefillgate.core.cells import CANDIDATE
 from prefillgate.core.decision import ERRORS, Reason
 from prefillgate.core.evalue import replicate_threshold
 from prefillgate.core.facts import Facts
+from prefillgate.core.gateway import gateway_sentence
 from prefillgate.core.replicate import Ending, Replicate
 from prefillgate.core.sentences_shape import WITHOUT_BASELINE, shape_sentences
 from prefillgate.core.verdict import ArmCounts, Outcome
@@ -58,6 +59,7 @@ def sentences(facts: Facts, arms: tuple[ArmCounts | None, ArmCounts]) -> tuple[s
         _seen("baseline", baseline),
         *shape_sentences(facts),
         *(_replicate(replicate) for replicate in facts.replicates),
+        gateway_sentence(facts.gateway),
         facts.throughput.sentence,
         _outputs(facts),
         _population(facts),

@@ -179,6 +179,25 @@ class ThroughputView:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayView:
+    """A bad cell of the candidate, asked once more straight and through the gateway: one prefill each, no rate."""
+
+    gateway: str
+    cell_id: int
+    case_id: str
+    where: str  # both, gateway, direct, neither, unknown: on which way it was bad again
+    direct_bad: bool | None
+    through_bad: bool | None
+    reached: bool  # whether the gateway took the request, or refused its body
+    asked_server: bool | None  # whether the server under test worked for it, by its own counters
+    knob: str  # kept, stripped, unknown
+    from_cache: bool | None  # whether the same request again came from a response cache
+    rewrites: tuple[str, ...]  # what shows that another body arrived than was sent
+    refusal: str | None  # what the gateway says of a body that it refuses and the server takes
+    detail: str = ""  # why an answer is none
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """The answer. `sentences` are what a person reads first, most important first."""
 
@@ -218,6 +237,7 @@ class Verdict:
     budget: int
     notes: tuple[str, ...] = ()  # findings, warnings
     cases: tuple[str, ...] = ()  # of the replay set, asked or not
+    gateway: tuple[GatewayView, ...] = ()
     budget_needed: int | None = None  # with which a run that ended on its budget would go on to an answer
     replay_set_name: str = ""
     replay_set_sha256: str = ""

@@ -48,6 +48,7 @@ class Assembly:
     timings: Body | None = None
     request_id: str | None = None
     system_fingerprint: str | None = None
+    model: str | None = None  # as the reply names it
     choices: int = 0  # how many choices the reply had; more than one is one prefill posing as several
     done: bool = False  # the stream said [DONE], or a whole reply was read to its end
     error: Failure | None = None
@@ -145,6 +146,8 @@ class Assembly:
     def _take_envelope(self, payload: Body) -> None:
         if isinstance(payload.get("id"), str) and self.request_id is None:
             self.request_id = joined([payload["id"][:200]])
+        if isinstance(payload.get("model"), str) and self.model is None:
+            self.model = joined([payload["model"][:200]])
         if isinstance(payload.get("system_fingerprint"), str):
             self.system_fingerprint = joined([payload["system_fingerprint"][:200]])
         for name in ("usage", "timings"):

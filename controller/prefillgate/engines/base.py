@@ -178,6 +178,7 @@ class Answer:
     draft_tokens: int | None = None
     draft_accepted_tokens: int | None = None
     request_id: str | None = None
+    model: str | None = None  # as the reply names it
     raw: str = ""  # the reply as it came over the wire, decoded with replacement
     findings: tuple[str, ...] = field(default=())  # what was odd about the reply, one sentence each
 

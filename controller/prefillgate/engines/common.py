@@ -245,6 +245,7 @@ def _answer(sent: Sent, failure: Failure | None, collector: _Collector, read: Re
         tool_calls=assembly.tool_calls,
         finish_reason=assembly.finish_reason,
         request_id=assembly.request_id,
+        model=assembly.model,
         raw=collector.body.decode("utf-8", "replace") if taken else sent.error_body,
         findings=tuple(assembly.findings),
         **_fields(counts),

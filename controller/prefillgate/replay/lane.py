@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -193,6 +193,34 @@ class Lane:
             return self._measurement(step, case, answer, (request, None, None))
         counters, invalid = await self._look_after(before.counters, answer)
         return self._measurement(step, case, answer, (request, invalid, _delta(before.counters, counters)))
+
+    async def take_up(self, lives: Sequence[EpochSeen]) -> EpochSeen | None:
+        """Go on with the life of the server that is among those probed before; None where it has another one now.
+
+        Raises `EngineError`.
+        """
+        marker = await self.marker()
+        for seen in reversed(lives):
+            if (marker or self._unmarked()) == seen.server_epoch.partition("/")[0]:
+                self._marker, self.seen = marker, seen
+                return seen
+        return None
+
+    async def accompany(self, send: Callable[[], Awaitable[Answer]]) -> tuple[Answer, int | None]:
+        """One request beside the plan, by `send`, once nothing else runs here.
+
+        The second value is by how many prompt tokens the server's own total of processed ones moved meanwhile; None
+        where it does not tell, or where other work moved it too. Raises `EngineError` where it cannot be asked before.
+        """
+        before = await self._at_rest(self.times.idle_timeout_seconds)
+        if before is None:
+            raise NotIdleError(f"{self.engine.url}: the server did not become idle")
+        answer = await send()
+        self._broke_off = answer.status is AnswerStatus.FAILED
+        if answer.status is not AnswerStatus.OK:
+            return answer, None
+        counters, confounded = await self._look_after(before.counters, answer)
+        return answer, None if confounded is not None else _delta(before.counters, counters)
 
     def _request(self, step: RunCell, case: Case) -> PreparedRequest:
         assert self.seen is not None

@@ -195,9 +195,12 @@ class Runner:
     async def _check_cell(self, step: CheckCell) -> None:
         event = self.gate.measured[step.cell_id]
         case = self.replay_set.case(event.cell.case_id)
-        context = CheckContext(self._baseline_output(event), self._foreign(event))
-        outcomes = await self.suite.run(case, self._output(event), context)
+        outcomes = await self.suite.run(case, self._output(event), self.context(event))
         self.record(CellChecked(step.cell_id, outcomes))
+
+    def context(self, event: CellMeasured) -> CheckContext:
+        """What the checks of this cell may look at beside its output."""
+        return CheckContext(self._baseline_output(event), self._foreign(event))
 
     def _output(self, event: CellMeasured) -> Output:
         texts = self.journal.texts(event.cell_id) or Texts()

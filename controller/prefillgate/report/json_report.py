@@ -52,6 +52,7 @@ def verdict_json(verdict: Verdict) -> Json:
         "throughput": _throughput_json(verdict.throughput),
         "differences": plain(verdict.differences),
         "replicates": [_replicate_json(replicate) for replicate in verdict.replicates],
+        "gateway": plain(verdict.gateway),
         "alarm": {"raised": verdict.alarm, "level": plain(verdict.alarm_level), "threshold": plain(verdict.alarm_at)},
         "policy": {
             "name": verdict.policy_name,

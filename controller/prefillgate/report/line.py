@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from prefillgate.core.gateway import WHERE_WORDS, Where
 from prefillgate.core.verdict import ThroughputState, Verdict
 from prefillgate.report.clean import one_line
 from prefillgate.report.units import bad_cases
@@ -27,9 +28,19 @@ def render_line(verdict: Verdict) -> str:
         parts.append(f"Decode {change(verdict.throughput.ratio)}.")
     if verdict.candidate.bad_requests:
         parts.append(f"Cause {one_line(decision.cause, 80)}.")
+    if verdict.gateway:
+        parts.append(_gateway(verdict))
     if decision.what_would_change:
         parts.append(f"Next: {one_line(decision.what_would_change[0], 160).rstrip('.')}.")
     return " ".join(parts)
+
+
+def _gateway(verdict: Verdict) -> str:
+    """Where the first bad cell broke, and how many were asked."""
+    first = verdict.gateway[0]
+    if not first.reached:
+        return "Gateway could not be asked."
+    return f"Gateway: {WHERE_WORDS[Where(first.where)]} ({one_line(first.case_id, 40)}; one prefill each)."
 
 
 def _evidence(verdict: Verdict) -> str:
