@@ -382,7 +382,7 @@ def _differing(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
 
 def copy_tree(target: Path) -> None:
     """What the unit tests need, so that an edit in the checkout meanwhile changes nothing."""
-    for name in ("controller", "tests", "policies", ".ci"):
+    for name in ("controller", "tests", "policies", "charts", "manifests", ".ci"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in ROOT.iterdir():

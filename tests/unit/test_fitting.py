@@ -55,6 +55,10 @@ def test_where_not_even_one_case_fits_it_is_told_what_one_takes() -> None:
     assert told(ways(40.9)["fewer cases"]) == ("1 of 12", 41, False)
 
 
+def test_fewer_are_fewer_even_where_all_would_fit() -> None:
+    assert told(ways(60)["fewer cases"]) == ("11 of 12", 53, True)
+
+
 def test_one_case_cannot_become_fewer() -> None:
     assert "fewer cases" not in ways(10, plan(prompts=1))
     assert told(ways(10, plan(prompts=2))["fewer cases"]) == ("1 of 2", 41, False)
@@ -98,6 +102,13 @@ def test_no_margin_spares_a_prompt_its_prefill() -> None:
     assert affordable_units(plan(), 33.9) is None
     assert affordable_table(plan(), 33.9) is None
     assert told(ways(33.9)["a wider margin"]) == ("no margin: each prompt must run once", 34, False)
+
+
+def test_one_prompt_alone_is_run_once() -> None:
+    one = plan(prompts=1, shape=Shape(candidate_alone=True))
+    assert affordable_units(one, 1) == 1
+    assert affordable_units(one, 0.9) is None
+    assert told(ways(0.9, one)["a wider margin"]) == ("no margin: each prompt must run once", 1, False)
 
 
 def test_no_margin_promotes_what_is_bad_too_often() -> None:

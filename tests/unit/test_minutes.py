@@ -49,6 +49,7 @@ def ends(span: Span | None) -> tuple[float, float, float]:
 def test_a_pace_lies_between_the_short_and_the_long_case() -> None:
     assert pace((2, 10), 0.25) == Span(2, 4, 10)
     assert pace((10, 2), 0.25) == Span(2, 8, 10)  # a short prompt may bring the longer answer
+    assert pace((0.001, 0.5), 1.0) == Span(0.001, 0.5, 0.5)
     assert even_pace(7.5) == Span(7.5, 7.5, 7.5)
 
 
@@ -113,6 +114,11 @@ def test_a_candidate_alone_costs_its_own_cells() -> None:
     assert expected_prefills(QUICK, 20, shape=alone).candidate == 20
     paces = Paces(None, Span(3, 6, 24))
     assert ends(run_minutes(cost, paces, alone)) == exactly(16 * 3 / 60, 16 * 6 / 60, 16 * 24 / 60)
+
+
+def test_a_baseline_of_no_pace_takes_no_time() -> None:
+    paces = Paces(None, Span(3, 6, 24))
+    assert ends(run_minutes(COST, paces, TURNS)) == exactly(17 * 3 / 60, 17 * 6 / 60, 17 * 24 / 60)
 
 
 def test_a_shared_server_gives_no_pairs() -> None:

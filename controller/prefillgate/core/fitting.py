@@ -13,7 +13,8 @@ from prefillgate.core.policy import Policy
 from prefillgate.core.shape import Shape
 
 REPORTED_PAIRS = 6  # the fewest throughput pairs that a policy may ask for
-ONE_PREFILL = (1,)  # the acceptance of a plan that asks for nothing beyond each prompt and each pair once
+# The acceptance of a plan that asks for nothing beyond each prompt and each pair once.
+ONE_PREFILL = (1,)  # equivalent mutant: 0, since a plan has a prompt
 MOST_LANES = 16  # servers of an arm that are still worth naming
 
 
@@ -117,7 +118,7 @@ def affordable_table(plan: TimedPlan, minutes: float) -> AcceptanceTable | None:
 def affordable_units(plan: TimedPlan, minutes: float) -> int | None:
     """The most candidate prefills that likely fit into so many minutes beside the others of the plan, the budget's at
     most; None where not even each prompt once does."""
-    least = expected_prefills(replace(plan.policy, acceptance=(1,)), plan.prompts, plan.pairable, plan.shape)
+    least = replace(plan, policy=replace(plan.policy, acceptance=ONE_PREFILL)).cost
     most = plan.policy.budget - (least.total - least.candidate)
 
     def fits(units: int) -> bool:

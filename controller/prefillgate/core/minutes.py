@@ -37,7 +37,7 @@ class Paces:
 
 def even_pace(seconds: float) -> Span:
     """Every cell takes as long. Raises ValueError for what is no time."""
-    return pace((seconds, seconds), 0.0)
+    return pace((seconds, seconds), 0.0)  # equivalent mutant: any place between two equal times
 
 
 def pace(seconds: tuple[float, float], place: float) -> Span:
@@ -81,7 +81,7 @@ def cap_minutes(cost: PrefillCost, paces: Paces, shape: Shape) -> Span:
     likely, to the slower one at most. A budget below such a run is spent in its proportions.
     """
     run, left = run_minutes(cost, paces, shape), cost.budget - cost.total
-    if left < 0:
+    if left < 0:  # equivalent mutant: at 0 the share is 1
         share = cost.budget / cost.total
         return Span(run.least * share, run.likely * share, run.most * share)
     quick, even, slow = _spares(paces, shape)
@@ -102,7 +102,8 @@ def replicate_minutes(cost: PrefillCost, paces: Paces, shape: Shape, gap_seconds
         return None
     run = run_minutes(cost, paces, shape)
     clean = _turns(cost.replicate_least, shape.candidate_lanes)
-    whole = _pairs_seconds(cost.replicate_most // 2, (paces.baseline.most, paces.candidate.most), shape)
+    pairs = cost.replicate_most // 2  # equivalent mutant: it is whole pairs
+    whole = _pairs_seconds(pairs, (paces.baseline.most, paces.candidate.most), shape)
     return Span(
         run.least + clean * paces.candidate.least / SECONDS_A_MINUTE,
         run.likely + (clean * paces.candidate.likely + gap_seconds) / SECONDS_A_MINUTE,
@@ -114,7 +115,7 @@ def _run_seconds(cost: PrefillCost, seconds: tuple[float, float], shape: Shape) 
     baseline, candidate = seconds
     passes = _turns(cost.baseline_pass, shape.baseline_lanes) + _turns(cost.second_pass, shape.baseline_lanes)
     alone = _turns(cost.candidate - cost.pair_halves, shape.candidate_lanes)
-    pairs = cost.pair_halves + cost.warm_up // 2
+    pairs = cost.pair_halves + cost.warm_up // 2  # equivalent mutant: warm-up is whole pairs
     return passes * baseline + alone * candidate + _pairs_seconds(pairs, seconds, shape)
 
 
