@@ -205,7 +205,7 @@ def test_a_confirmed_regression_leads_to_the_bad_answer_and_to_its_cause(keep: K
     kept = keep(Reason.REGRESSION_CONFIRMED)
     assert "Put the baseline back" in kept.parts()["Next"]
     look, cause = commands_of(kept)
-    assert look == ["diff", str(kept.path), "c0"]
+    assert look == ["diff", str(kept.path), "c0", "--bad"]
     assert cause == ["override", str(kept.path), "--cause", "..."]
     assert "Bad on the candidate: c0" in kept.parts()["What was seen"]
     assert "Cause: unverified." in kept.parts()["What follows"]
@@ -228,7 +228,7 @@ def test_independence_unknown_asks_the_server_that_proves_nothing(keep: Keep) ->
 def test_checks_that_fail_on_the_baseline_show_an_answer_of_the_baseline(keep: Keep) -> None:
     kept = keep(Reason.CHECKS_FAIL_ON_BASELINE)
     bad = next(v.cell.case_id for v in kept.verdict.cells if v.bad)
-    assert commands_of(kept)[0] == ["diff", str(kept.path), bad]
+    assert commands_of(kept)[0] == ["diff", str(kept.path), bad, "--bad"]
 
 
 def test_a_person_who_must_decide_is_shown_both_ways(keep: Keep) -> None:

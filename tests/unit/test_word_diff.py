@@ -242,6 +242,21 @@ def test_a_pair_or_a_round_can_be_chosen(tmp_path: Path) -> None:
         assert {c["candidate"]["round"] for c in compared(store, "--round", str(number))} == {number}
 
 
+def test_bad_answers_can_be_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, played = keep(tmp_path)
+    found = {
+        case: json.loads(diff(str(store), case, "--json").stdout)["comparisons"] for case in played.gate.places.cases
+    }
+    mixed = next(case for case, told in found.items() if len({c["candidate"]["bad"] for c in told}) == 2)
+    bad = [c["candidate"]["cell_id"] for c in found[mixed] if c["candidate"]["bad"]]
+    alone = json.loads(diff(str(store), mixed, "--bad", "--json").stdout)["comparisons"]
+    assert [c["candidate"]["cell_id"] for c in alone] == bad
+    assert f"and cell {bad[-1]}" in diff(str(store), mixed, "--bad").stdout
+    clean = next(case for case, told in found.items() if not any(c["candidate"]["bad"] for c in told))
+    assert main(["diff", str(store), clean, "--bad"]) == 2
+    assert f"--bad: no answer to {clean} was bad" in capsys.readouterr().err
+
+
 def test_texts_are_whole_in_json_and_null_where_none_was_kept(tmp_path: Path) -> None:
     played = Played(seed=3, most_cells=12)
     played.play()

@@ -28,13 +28,16 @@ CASES_NAMED = 12
 @click.option(
     "--round", "round_", type=click.IntRange(0), metavar="N", help="The candidate's cells of round N, from 0."
 )
+@click.option("--bad", "bad_alone", is_flag=True, help="Bad answers alone.")
 @click.option("--all", "every", is_flag=True, help="Every candidate cell of the case, the first one first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the whole texts.")
-def command(store: Path, case: str, pair: int | None, round_: int | None, every: bool, as_json: bool) -> int:
+def command(
+    store: Path, case: str, pair: int | None, round_: int | None, bad_alone: bool, every: bool, as_json: bool
+) -> int:
     """Show what both arms of STORE answered to CASE, word by word: reasoning, content and tool calls apart.
 
     Each cell of the candidate stands beside the other half of its pair, else beside the baseline's cell measured
-    nearest to it. The latest one is shown; --pair, --round and --all choose others. [-Removed-] is what only the
+    nearest to it. The latest one is shown; --bad, --pair, --round and --all choose others. [-Removed-] is what only the
     baseline said, {+added+} what only the candidate said.
 
     With --json: case_id and comparisons, each with identical, baseline and candidate (cell_id, round, pair, replicate,
@@ -50,6 +53,9 @@ def command(store: Path, case: str, pair: int | None, round_: int | None, every:
         if not found:
             raise BadInput(_none(gate, case))
         chosen = [m for m in found if pair in (None, m.lead.pair) and round_ in (None, _round(gate, m))]
+        chosen = [m for m in chosen if m.lead.bad] if bad_alone else chosen
+        if not chosen and bad_alone:
+            raise BadInput(f"--bad: no answer to {case} was bad among those asked for (allowed: without --bad)")
         if not chosen:
             asked = " and ".join(f"--{name} {n}" for name, n in (("pair", pair), ("round", round_)) if n is not None)
             raise BadInput(f"{asked}: no cell of {case} is of it ({_allowed(gate, found)})")

@@ -84,7 +84,10 @@ def _look(place: Place, words: str, case: str | None) -> list[Step]:
     """Look at what was answered to a case; at the cell log where no case can be named."""
     if case is None or not is_clean(case):
         return [_cells(place, words)]
-    return [Step(f"{words}:", place.command("diff", str(place.store), case))]
+    answers = [view for view in place.verdict.cells if view.cell.case_id == case and view.cell_class is not None]
+    leading = [view for view in answers if view.cell.arm != BASELINE] or answers  # as diff takes them
+    bad = ["--bad"] if any(view.bad for view in leading) else []
+    return [Step(f"{words}:", place.command("diff", str(place.store), case, *bad))]
 
 
 def _cells(place: Place, words: str) -> Step:
