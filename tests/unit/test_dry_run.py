@@ -160,6 +160,7 @@ def test_where_nothing_would_do_it_says_so() -> None:
     ("minutes", "words"),
     [
         (Span(1, 1, 1), "about 1.0 min"),
+        (Span(10.6, 10.8, 11.4), "about 11 min"),
         (Span(0.5, 0.9, 0.95), "about 54 s (30 s to 0.9 min)"),
         (Span(9.94, 9.95, 119), "about 10 min (9.9 min to 119 min)"),
         (Span(120, 150.4, 1441), "about 2 h 30 min (2 h 0 min to 24 h 1 min)"),

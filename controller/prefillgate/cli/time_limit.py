@@ -101,10 +101,10 @@ def way_lines(ways: tuple[Way, ...], minutes: float) -> Iterator[str]:
 
 
 def words_of(span: Span) -> str:
-    """A span of minutes in words; one figure where every cell takes the same."""
-    if span.least == span.most:
-        return f"about {_figure(span.likely)}"
-    return f"about {_figure(span.likely)} ({_figure(span.least)} to {_figure(span.most)})"
+    """A span of minutes in words; one figure where its ends read alike."""
+    least, most = _figure(span.least), _figure(span.most)
+    likely = f"about {_figure(span.likely)}"
+    return likely if least == most else f"{likely} ({least} to {most})"
 
 
 def _figure(minutes: float) -> str:
