@@ -1,4 +1,7 @@
-"""What a run's shape changes in the core: the arms, the policy it can keep, its rule, its distrust and its words."""
+"""What a run's shape changes in the core: its arms, the policy it can keep, its rule, its distrust and its words.
+
+Of `prefillgate.core.shape`, `prefillgate.core.distrust_shape` and `prefillgate.core.sentences_shape`.
+"""
 
 from __future__ import annotations
 
@@ -250,7 +253,7 @@ def test_a_shared_run_voids_nothing_for_traffic_and_is_not_stopped_by_it() -> No
 
 @pytest.mark.parametrize("arm", [BASELINE, CANDIDATE])
 def test_a_shared_run_needs_a_counter_in_the_responses(arm: str) -> None:
-    for shape, expected in ((SHARED, True), (Shape(), False)):
+    for shape, expected in ((Shape(), False), (SHARED, True)):
         gate = Gate()
         gate.apply(planned(shape=shape))
         for each in (BASELINE, CANDIDATE):
@@ -263,6 +266,8 @@ def test_a_shared_run_needs_a_counter_in_the_responses(arm: str) -> None:
         assert reason_of(gate) == (found if expected else None)
     gate.apply(epoch(arm))
     assert reason_of(gate) is None
+    gate.apply(epoch(arm, "e2", counter_alive=False, engine="other", findings=("dead now",)))
+    assert reason_of(gate) == (Reason.INDEPENDENCE_UNKNOWN, f"independence unknown on the {arm} (other): dead now")
 
 
 def test_a_dead_counter_without_a_finding_is_named_all_the_same() -> None:

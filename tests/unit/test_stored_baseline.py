@@ -155,6 +155,13 @@ def test_what_differs_is_told_from_both_sides() -> None:
     assert why_not_comparable(earlier(cases=hot), few, CHECKS) == "case c0 differs: sampling was random, now greedy"
 
 
+def test_digests_are_told_by_their_first_twelve_digits() -> None:
+    was = replace(planned(cases=1).cases[0], sha256="0123456789abcdef")
+    now = replace(was, sha256="fedcba9876543210")
+    why = why_not_comparable(earlier(cases=[was]), planned(cases=[now]), CHECKS)
+    assert why == "case c0 differs: its body had digest 0123456789ab, now fedcba987654"
+
+
 def test_an_equal_list_under_another_digest_is_another_set() -> None:
     plan = replace(planned(), replay_set_sha256="new")
     assert why_not_comparable(earlier(), plan, CHECKS) == "its replay set is another one (digest sha, now new)"
@@ -217,6 +224,7 @@ def test_it_is_of_the_past_and_not_too_old(age: float, why: str | None) -> None:
         (3600.0, "1 hour"),
         (5399.0, "1 hour"),
         (5400.0, "2 hours"),
+        (84_599.0, "23 hours"),
         (DAY - 1, "24 hours"),
         (DAY, "1.0 days"),
         (3.25 * DAY, "3.2 days"),

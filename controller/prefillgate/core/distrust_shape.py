@@ -5,7 +5,7 @@ The checks of `prefillgate.core.distrust` hold for every shape; these hold for o
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 
 from prefillgate.core.cells import Status
 from prefillgate.core.decision import Distrust, Reason
@@ -42,19 +42,16 @@ def server_in_use(gate: Gate) -> Distrust | None:
     if not gate.flawed or gate.plan.shape.shared:
         return None
     last: dict[str, deque[bool]] = {arm: deque(maxlen=WINDOW) for arm in gate.plan.shape.arms}
-    voided: Counter[str] = Counter()
     for event in gate.measured.values():
         if event.http_status in BUSY or gate.session_of(event.cell_id) != gate.session:
             continue
         seen = last[event.cell.arm]
         seen.append(voided_by_traffic(event.cell.status, event.reason))
-        voided[event.cell.arm] = max(voided[event.cell.arm], sum(seen) if len(seen) == WINDOW else 0)
-    for arm, most in voided.items():
-        if most > MOST_VOIDED:
+        if len(seen) == WINDOW and sum(seen) > MOST_VOIDED:
             return Distrust(
                 Reason.OTHER_TRAFFIC,
-                f"{most} of {WINDOW} cells in a row on the {arm} were voided by other traffic: its server is in use; "
-                f"{SUGGEST_SHARED}",
+                f"{sum(seen)} of {WINDOW} cells in a row on the {event.cell.arm} were voided by other traffic: its "
+                f"server is in use; {SUGGEST_SHARED}",
             )
     return None
 

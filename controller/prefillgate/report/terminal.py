@@ -142,7 +142,7 @@ def _changed(verdict: Verdict, paper: _Paper) -> list[str]:
 def _arms(verdict: Verdict, palette: Palette, paper: _Paper) -> list[str]:
     rows: list[tuple[str, Counts]] = [(arm, counts) for arm, _, counts in verdict.arms]
     if verdict.baseline_shown is not None:
-        rows.append(("stored baseline", verdict.baseline_shown))
+        rows.insert(-1, ("stored baseline", verdict.baseline_shown))  # what follows the table is of its last row
     if paper.width < _TABLE_WIDTH:
         lines = [line for name, counts in rows for line in _stacked(name, counts)]
     else:
