@@ -145,6 +145,18 @@ def test_a_replicate_that_cannot_be_afforded_is_given_all_its_pairs() -> None:
     assert isinstance(next_step(gate), StartReplicate)
 
 
+def test_the_second_replicate_is_named_by_its_own_number() -> None:
+    gate = started(quality_only(budget=12))
+    screen(gate, True, True)
+    gate.apply(ReplicateStarted(1, 1.0, 9))
+    gate.apply(SeparationKept(1, 2.0, "gap"))
+    for pair, case in enumerate(gate.replicates[0].plan.prompts[:8]):
+        score(gate, cell(case=case, replicate=1), False, Purpose.REPLICATE, pair=pair)
+    screen(gate, True, True)
+    assert decide(take_snapshot(gate)).reason is Reason.BUDGET_SPENT
+    assert needed(gate) == BudgetNeeded(12, 60, "let replicate 2 run to its end")
+
+
 def test_a_replicate_that_ran_out_is_given_the_rest_of_its_pairs_and_goes_on_where_it_was() -> None:
     gate = started(quality_only(budget=5))
     screen(gate, True, True)

@@ -193,6 +193,7 @@ def test_reuse_is_told_by_the_reply_or_by_the_servers_own_count(
     assert reused(answer(cached_tokens=cached, server_processed_tokens=server)) is known
     assert reused(answer(cached_tokens=cached, server_processed_tokens=server, status=Status.FAILED)) is None
     assert reused(answer(cached_tokens=cached, prompt_tokens=None)) is None
+    assert [reused(answer(cached_tokens=share, prompt_tokens=10_000)) for share in (500, 501)] == [False, True]
     assert reused(answer(cached_tokens=cached, prompt_tokens=0)) is None
 
 
