@@ -83,6 +83,9 @@ class DifferenceModel(WireModel):
     candidate: str | None = Field(default=None, max_length=1024)
 
 
+Word = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
 class RunSpec(WireModel):
     baseline: ArmModel | None = None
     candidate: ArmModel
@@ -97,11 +100,15 @@ class RunSpec(WireModel):
     baseline_max_age_days: int | None = Field(default=None, ge=1, le=3650)
     wait_ready_seconds: int | None = Field(default=None, ge=0, le=86_400)
     arms_at_once: bool = False
+    sequential: bool = False
+    swap_command: list[Word] = Field(default_factory=list, max_length=100)
 
     @model_validator(mode="after")
     def _two_arms(self) -> RunSpec:
         first, second = self.baseline, self.candidate
-        common = [] if first is None else [url for url in first.urls if url in second.urls]
+        if self.swap_command and not self.sequential:
+            raise ValueError("swapCommand without sequential: true: only a sequential run swaps servers")
+        common = [] if first is None or self.sequential else [url for url in first.urls if url in second.urls]
         if first is not None and common and first.model == second.model:
             raise ValueError(f"baseline and candidate are the same server and model ({shown(common[0])})")
         return self
@@ -142,6 +149,8 @@ class RunDocument:
     baseline_store: Path | None = None
     baseline_max_age_days: float | None = None
     wait_ready_seconds: float | None = None
+    sequential: bool = False
+    swap_command: tuple[str, ...] = ()
     source: Path | None = None
     arms_at_once: bool = False
 
@@ -181,6 +190,8 @@ def load_run_file(path: str | Path) -> RunDocument:
         baseline_store=None if spec.baseline_store is None else source.parent / spec.baseline_store,
         baseline_max_age_days=spec.baseline_max_age_days,
         wait_ready_seconds=None if spec.wait_ready_seconds is None else float(spec.wait_ready_seconds),
+        sequential=spec.sequential,
+        swap_command=tuple(spec.swap_command),
         source=source,
         arms_at_once=spec.arms_at_once,
     )

@@ -23,6 +23,7 @@ from prefillgate.core.fitting import TimedPlan
 from prefillgate.core.journal import Planned
 from prefillgate.core.planning import expected_prefills, pairable_cases, plan_warnings, promotion_power
 from prefillgate.core.stored_baseline import baseline_sentence
+from prefillgate.core.window_plan import expected_swaps
 from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.clock import SystemClock
 from prefillgate.replay.request import GATE_FIELDS
@@ -68,10 +69,12 @@ def _shown(request: RunRequest) -> str | None:
 
 def plan_document(planned: Planned) -> dict[str, Any]:
     """The plan as one JSON object: `baseline`, `candidate`, `replay_set`, `policy`, `acceptance`, `false_promotion`,
-    `false_rollback`, `power`, `prefills`, `budget`, `gate_changes`, `warnings`; `minutes_document` has the rest."""
+    `false_rollback`, `power`, `prefills`, `swaps` (null but for a sequential run), `budget`, `gate_changes`,
+    `warnings`; `minutes_document` has the rest."""
     policy = planned.policy
     table = AcceptanceTable(policy.margin, policy.alpha, policy.acceptance)
-    cost = expected_prefills(policy, len(planned.cases), pairable_cases(policy, planned.cases), planned.shape)
+    pairable = pairable_cases(policy, planned.cases)
+    cost = expected_prefills(policy, len(planned.cases), pairable, planned.shape)
     attempts = range(planned.first_replicate, planned.first_replicate + policy.replicate.max_attempts)
     flags = len(policy.flags)
     return {
@@ -96,9 +99,12 @@ def plan_document(planned: Planned) -> dict[str, Any]:
             for rate in RATES
         ],
         "prefills": {**asdict(cost), "total": cost.total},
+        "swaps": asdict(expected_swaps(policy, pairable, planned.first_replicate))
+        if planned.shape.sequential
+        else None,
         "budget": policy.budget,
         "gate_changes": [*GATE_FIELDS, "the engine's freshness knob, or a nonce on the first line"],
-        "warnings": list(plan_warnings(policy, planned.cases, planned.first_replicate)),
+        "warnings": list(plan_warnings(policy, planned.cases, planned.first_replicate, planned.shape)),
     }
 
 
@@ -110,6 +116,18 @@ def _replicate(cost: dict[str, Any]) -> str:
 
 def _false_rollback(bound: float) -> str:
     return f"at most {bound:.4f}; only a fresh replicate allows one" if bound else "0: no replicate, no rollback"
+
+
+def _swaps(swaps: dict[str, int] | None) -> list[tuple[str, str]]:
+    """The rows of a sequential run."""
+    if swaps is None:
+        return []
+    run = f"{swaps['least']}" if swaps["least"] == swaps["most"] else f"{swaps['least']} or {swaps['most']}"
+    more = f"{swaps['replicate_clean']} more for a replicate that ends clean"
+    return [
+        ("swaps", f"{run} of servers when nothing is bad"),
+        ("", f"{more}, {swaps['replicate_confirmed']} or more for one that confirms"),
+    ]
 
 
 def _page(planned: Planned, document: dict[str, Any], plan: TimedPlan | None) -> str:
@@ -134,6 +152,7 @@ def _page(planned: Planned, document: dict[str, Any], plan: TimedPlan | None) ->
         ("a replicate", _replicate(cost)),
         *minutes_rows(document, plan),
         ("isolation", planned.shape.isolation.value),
+        *_swaps(document["swaps"]),
         ("the gate sets", ", ".join(document["gate_changes"])),
         *([("beside it", one_line(document["stored_baseline"], 500))] if document["stored_baseline"] else []),
         *(("warning", one_line(warning)) for warning in document["warnings"]),

@@ -17,6 +17,7 @@ from prefillgate.core.journal import (
     ReplicateAborted,
     ReplicateStarted,
     SeparationKept,
+    WindowOpened,
 )
 from prefillgate.core.pairs import throughput_standing
 from prefillgate.core.replicate import Replicate
@@ -44,6 +45,7 @@ class Progress:
         self._said_waiting = 0.0
         self._seconds: list[float] = []
         self._lost: dict[str, set[int]] = {arm: set() for arm in ARMS}
+        self._told = {""}  # what had to be believed of who is up
 
     def event(self, gate: Gate, event: Event) -> None:
         """Say what happened, and what is known now."""
@@ -66,6 +68,10 @@ class Progress:
                 say(f"replicate {event.number}: kept apart by {event.how} ({event.detail})", "replicate_apart")
             case ReplicateAborted():
                 say(f"replicate {event.number}: aborted ({event.why})", "replicate_aborted", "warning")
+            case WindowOpened():
+                known = event.detail in self._told
+                self._told.add(event.detail)
+                say(window_line(event) + ("" if known else f"; {event.detail}"), "window")
             case DeadlinePassed():
                 say("the deadline passed", "deadline", "warning")
         self._transitions(gate)
@@ -134,7 +140,7 @@ class Progress:
     def _replicate_now(self, running: Replicate) -> str:
         path = running.e_path(running.leading_flag())
         e_value = path[-1] if path else 1.0
-        units, bad = len(running.candidate), running.candidate_bad()
+        units, bad = running.candidate_units(), running.candidate_bad()
         known = f"| replicate {running.plan.number}: {units} units, bad {bad}, E {e_value:.3g}/{running.threshold:g}"
         missing = running.policy.clean_units - units
         return known if bad or missing <= 0 else f"{known}, {missing} more clean end it{self._left(missing)}"
@@ -163,6 +169,16 @@ def _facts(gate: Gate, event: CellMeasured) -> dict[str, Any]:
         "processed_tokens": cell.processed_tokens,
         "reason": event.reason,
     }
+
+
+def window_line(event: WindowOpened) -> str:
+    """Which window begins or goes on."""
+    parts = [f"window: the {event.arm} is up ({event.how})"]
+    if event.replicate:
+        parts.append(f"replicate {event.replicate}")
+    if event.pair is not None:
+        parts.append(f"window pair {event.pair + 1}")
+    return ", ".join(parts)
 
 
 def _seen(event: CellMeasured) -> str:

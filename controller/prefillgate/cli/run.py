@@ -17,6 +17,7 @@ from prefillgate.cli.errors import BadInput
 from prefillgate.cli.gateway import gateway_options
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
+from prefillgate.cli.sequential import sequential_options
 from prefillgate.cli.server_options import server_options, unvalidated_judge_option
 from prefillgate.cli.shape_options import shape_options
 from prefillgate.cli.speaking import tell_resume
@@ -101,6 +102,7 @@ Examples:
     "[default: the policy's, or the store's]",
 )
 @time_options
+@sequential_options
 @click.option("--aa", is_flag=True, help="Check the instrument first: two passes over the baseline.")
 @unvalidated_judge_option
 @click.option(

@@ -14,6 +14,7 @@ from prefillgate.cli.budget import with_budget
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.gateway import gateway_of
 from prefillgate.cli.lane_request import arm_of, two_arms, with_lanes
+from prefillgate.cli.sequential import swap_command_of
 from prefillgate.cli.server_options import access_of, engine_of, model_of
 from prefillgate.cli.shape_options import MAX_AGE_DAYS, OF_A_STORE, check_shape, shape_of
 from prefillgate.core.differences import AREAS
@@ -62,6 +63,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
         baseline_max_age_days=options["baseline_max_age"] or from_file.get("baseline_max_age") or MAX_AGE_DAYS,
         wait_ready_seconds=_first(options["wait_ready"], from_file.get("wait_ready"), 0.0),
         unvalidated_judge=options["unvalidated_judge"],
+        swap_command=swap_command_of(options, from_file, shape),
     )
 
 
@@ -83,7 +85,7 @@ def _arms(options: dict[str, Any], from_file: dict[str, Any]) -> dict[str, ArmRe
             engine=checked_engine(engine_of(options, arm) or arm_request.engine),
             access=access_of(options, arm, arm_request.access),
         )
-    if "baseline" in urls:
+    if "baseline" in urls and not (options["sequential"] or from_file.get("sequential")):
         two_arms(urls["baseline"], urls["candidate"])
     for arm, asked in urls.items():
         check_access(arm, asked)
@@ -146,6 +148,8 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
         "baseline_max_age": document.baseline_max_age_days,
         "wait_ready": document.wait_ready_seconds,
         "arms_at_once": document.arms_at_once,
+        "sequential": document.sequential,
+        "swap_command": document.swap_command,
     }
 
 

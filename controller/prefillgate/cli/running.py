@@ -17,6 +17,7 @@ from prefillgate.cli.more_lanes import more_lanes, named_lane
 from prefillgate.cli.outcome import say
 from prefillgate.cli.reach import identified, reach
 from prefillgate.cli.ready import wait_until_ready
+from prefillgate.cli.sequential import Surroundings, swapper_of
 from prefillgate.cli.stores import store_errors
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.gate import Gate, JournalError, fold
@@ -40,6 +41,7 @@ from prefillgate.replay.session import (
     plan_run,
     policy_for,
 )
+from prefillgate.replay.swapping import SwapFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,8 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
                 await _gateway_alone(request, opened, (suite, clock, watcher))
             return Finished(*opened, judge(opened[1]))
     try:
-        for arm in request.shape.arms:
-            await wait_until_ready(arm, request.arm(arm), request.wait_ready_seconds, clock)
         async with AsyncExitStack() as stack:
-            lanes = {arm: await reach(arm, request.arm(arm), request.times, clock, stack) for arm in request.shape.arms}
+            lanes = await _reached(request, clock, stack)
             identities = {arm: await identified(arm, lane) for arm, lane in lanes.items()}
             await keep_judges_apart(suite, request, identities)
             shared = _shared(lanes, identities)
@@ -90,9 +90,11 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
                 lane.shared = request.shape.shared
                 lane.on_wait = partial(say, f"{named_lane(lane, request)} is busy; waiting until it is idle")
             runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared, more)
+            if request.shape.sequential:
+                runner.swapper = swapper_of(request, lanes, Surroundings(suite, clock, stack, deadline))
             await _carry_on(runner, request)
             await check_gateway(runner, request, stack)
-    except (CouldNotMeasure, StoreError, JournalError) as error:
+    except (CouldNotMeasure, SwapFailed, StoreError, JournalError) as error:
         if opened is None:
             raise
         opened[0].close()
@@ -102,6 +104,14 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
             opened[0].close()
         raise
     return Finished(journal, gate, judge(gate))
+
+
+async def _reached(request: RunRequest, clock: Clock, stack: AsyncExitStack) -> dict[str, Lane]:
+    """A lane to each arm; none in a sequential run, whose servers are met when they are put up."""
+    arms = () if request.shape.sequential else request.shape.arms
+    for arm in arms:
+        await wait_until_ready(arm, request.arm(arm), request.wait_ready_seconds, clock)
+    return {arm: await reach(arm, request.arm(arm), request.times, clock, stack) for arm in arms}
 
 
 async def _carry_on(runner: Runner, request: RunRequest) -> None:

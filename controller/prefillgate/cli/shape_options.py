@@ -53,7 +53,14 @@ def shape_of(options: dict[str, Any], from_file: dict[str, Any], baseline: bool)
     """The shape asked for; `baseline` says whether there is one."""
     isolation = options["isolation"] or from_file.get("isolation") or Isolation.EXCLUSIVE
     at_once = options["arms_at_once"] or from_file.get("arms_at_once", False)
-    return replace(Shape(), candidate_alone=not baseline, isolation=Isolation(isolation), at_once=at_once)
+    sequential = bool(options["sequential"] or from_file.get("sequential"))
+    return replace(
+        Shape(),
+        candidate_alone=not baseline,
+        isolation=Isolation(isolation),
+        at_once=at_once,
+        sequential=sequential,
+    )
 
 
 def check_shape(shape: Shape, policy: Policy) -> None:

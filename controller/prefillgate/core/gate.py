@@ -35,12 +35,15 @@ from prefillgate.core.journal import (
     ReplicateStarted,
     RunResumed,
     SeparationKept,
+    WindowOpened,
 )
 from prefillgate.core.places import Places
 from prefillgate.core.policy import Flag
-from prefillgate.core.replicate import Ending, PromptTurns, Replicate, plan_replicate
+from prefillgate.core.replicate import Ending, PromptTurns, Replicate, paired_replicate
 from prefillgate.core.units import UnitLedger, build_ledger
 from prefillgate.core.verdict import CellClass
+from prefillgate.core.window_replicate import window_replicate
+from prefillgate.core.windows import Windows
 
 REPORTED_ONLY = frozenset({"equal_to_baseline", "slow"})  # never in the default flag
 CONDITIONAL = "cut"  # in the default flag only if the baseline pass shows none
@@ -63,6 +66,7 @@ class Gate:
     outcomes: dict[int, tuple[CheckOutcome, ...]] = field(default_factory=dict)
     scored: list[CellMeasured] = field(default_factory=list)  # with `bad` filled in, in scoring order
     places: Places = field(default_factory=Places)
+    windows: Windows = field(default_factory=Windows)  # of a sequential run
     replicates: list[Replicate] = field(default_factory=list)
     replicate_seeds: list[ReplicateStarted] = field(default_factory=list)
     alarm: bool = False  # raised and not answered by a replicate yet
@@ -141,6 +145,8 @@ class Gate:
                 self._resume()
             case JudgeCompared():
                 self.judges[event.check] = event
+            case WindowOpened():
+                self.windows.opened(event)
             case _:
                 raise JournalError(f"unknown event {type(event).__name__}")
 
@@ -157,6 +163,7 @@ class Gate:
         self.deadline = self.unavailable = self.lost = None
         self._refusals.clear()
         self._invalid_run.clear()
+        self.windows.left()
 
     def _measure(self, event: CellMeasured) -> None:
         if event.cell_id in self.measured:
@@ -166,6 +173,7 @@ class Gate:
         self.measured[event.cell_id] = event
         self._sessions[event.cell_id] = self.session
         self.places.measured(event, self.session)
+        self.windows.measured(event)
         self._count_invalid(event)
         if event.cell.status is Status.OK:
             self._unchecked[event.cell_id] = event
@@ -235,6 +243,7 @@ class Gate:
     def _score(self, event: CellMeasured) -> None:
         self.scored.append(event)
         self._classifier.add(event.cell)
+        self.windows.scored(event)
         self._ledgers = None
         if event.cell.replicate:
             self._score_replicate(event)
@@ -271,8 +280,8 @@ class Gate:
         failed = self.failed_cases()
         others = [case for case in self.places.upcoming() if case not in failed]
         turns = PromptTurns(tuple(failed), tuple(others))
-        plan = plan_replicate(event.number, event.seed, turns, policy, len(self.flags))
-        self.replicates.append(Replicate(plan, policy))
+        made = window_replicate if self.plan.shape.sequential else paired_replicate
+        self.replicates.append(made(event.number, event.seed, turns, policy, len(self.flags)))
         self.replicate_seeds.append(event)
         self.alarm = False
         self._cusum_from = len(self.classified()) - 1

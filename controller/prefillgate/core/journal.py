@@ -28,6 +28,7 @@ class Purpose(StrEnum):
     PAIR = "pair"  # half of a throughput pair; the candidate half is an ordinary promotion unit
     REPLICATE = "replicate"
     COMPARE = "compare"  # a cell to tell whether a body that the other arm refused is refused by both
+    WINDOW = "window"  # one cell of a window of a sequential run; its `pair` is the pair of windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +299,21 @@ class RunResumed:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class WindowOpened:
+    """In a sequential run: the server of one arm is up, for the window of that pair and replicate.
+
+    `how` is found, command or person; `pair` None where any life of the arm's server will do.
+    """
+
+    arm: str
+    at: float
+    how: str
+    pair: int | None = None
+    replicate: int = 0
+    detail: str = ""  # what could not be told about who is up
+
+
 Event = (
     Planned
     | EpochSeen
@@ -316,6 +332,7 @@ Event = (
     | GatewayCompared
     | RunResumed
     | JudgeCompared
+    | WindowOpened
 )
 
 

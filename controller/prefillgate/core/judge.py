@@ -21,6 +21,7 @@ from prefillgate.core.servers import server_name, shape_notes
 from prefillgate.core.snapshot import clean_prefills_needed, take_snapshot
 from prefillgate.core.units import count_arm
 from prefillgate.core.verdict import ArmCounts, CellView, Decision, Outcome, Verdict
+from prefillgate.core.windows import window_notes
 
 
 def judge(gate: Gate) -> Verdict:
@@ -81,6 +82,8 @@ def notes_of(gate: Gate) -> tuple[str, ...]:
             if lives > 1:
                 notes.append(f"{arm}: {lives} lives of {server_name(gate, arm, lane)} were measured")
     notes += shape_notes(gate)
+    if gate.plan.shape.sequential:
+        notes += window_notes(gate.windows)
     if gate.unchecked():
         notes.append(f"{len(gate.unchecked())} cell measured but not checked yet: resume the run")
     notes += gateway_notes(gate)

@@ -10,6 +10,7 @@ from prefillgate.core.freshness import Classified
 from prefillgate.core.gate import Gate
 from prefillgate.core.instrument import AaPair, InstrumentCheck, check_instrument
 from prefillgate.core.journal import CellMeasured, Purpose
+from prefillgate.core.policy import ThroughputPolicy
 from prefillgate.core.throughput import (
     PairMeasurement,
     SlowRule,
@@ -22,13 +23,14 @@ from prefillgate.core.throughput import (
     slow_rule,
     why_unused,
 )
-from prefillgate.core.throughput_plan import coverage_prompts
+from prefillgate.core.throughput_plan import coverage_prompts, pairable
 from prefillgate.core.verdict import CellClass, ThroughputState, ThroughputView
+from prefillgate.core.window_speed import window_pairs_left, window_policy, windows_now
 
 
 def throughput_view(gate: Gate) -> ThroughputView:
     """What the pairs so far say of decode throughput. Prompts are missing only where promotion waits for them."""
-    policy = gate.plan.policy.throughput
+    policy = speed_policy(gate)
     lengths = pairable_lengths(gate) if policy.required and policy.max_pairs else {}
     view = judge_throughput(pair_measurements(gate), policy, lengths, instrument_of(gate).baseline)
     why = gate.plan.shape.no_speed_why
@@ -37,25 +39,36 @@ def throughput_view(gate: Gate) -> ThroughputView:
 
 def throughput_standing(gate: Gate) -> tuple[ThroughputState, tuple[str, ...]]:
     """(state of the test, prompts that must still be in a pair): all that rules and schedule ask of the pairs."""
-    policy = gate.plan.policy.throughput
+    policy = speed_policy(gate)
     if not policy.max_pairs:
         return ThroughputState.NOT_COMPARED, ()
     used = [pair for pair in pair_measurements(gate) if not why_unused(pair, policy)]
-    paired = {pair.case_id for pair in used}
+    paired = {case for pair in used for case in pair.cases}
     missing = tuple(case for case in coverage_prompts(pairable_lengths(gate), policy.max_prompts) if case not in paired)
     return run_sequence(used, policy).state, missing
 
 
 def pairable_lengths(gate: Gate) -> dict[str, int]:
     """Lengths, in characters, of the cases whose token limit lets them give a pair."""
-    least = gate.plan.policy.throughput.min_output_tokens
-    return {
-        case.case_id: case.characters for case in gate.plan.cases if case.max_tokens is None or case.max_tokens >= least
-    }
+    return pairable(gate.plan.cases, gate.plan.policy.throughput)
+
+
+def speed_policy(gate: Gate) -> ThroughputPolicy:
+    """The throughput policy as the pairs of this run's shape are tested by it."""
+    return window_policy(gate) if gate.plan.shape.sequential else gate.plan.policy.throughput
+
+
+def pairs_left(gate: Gate) -> bool:
+    """Whether more pairs may be run for the speed."""
+    if gate.plan.shape.sequential:
+        return window_pairs_left(gate)
+    return gate.places.pairs_begun < gate.plan.policy.throughput.max_pairs and bool(pairable_lengths(gate))
 
 
 def pair_measurements(gate: Gate) -> list[PairMeasurement]:
-    """Every complete pair in the order begun."""
+    """Every complete pair in the order begun; in a sequential run every complete pair of windows."""
+    if gate.plan.shape.sequential:
+        return list(windows_now(gate).pairs)
     halves: dict[int, dict[str, CellMeasured]] = {}
     for event in gate.scored:
         if event.purpose is Purpose.PAIR and event.pair is not None:

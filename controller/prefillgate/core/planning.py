@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from prefillgate.core.acceptance import affordable_margin, check_rate
 from prefillgate.core.journal import CaseRef
 from prefillgate.core.policy import Policy
+from prefillgate.core.prefill_cost import PrefillCost as PrefillCost
 from prefillgate.core.replicate import prefills_needed
 from prefillgate.core.shape import Isolation, Shape
+from prefillgate.core.window_plan import window_cost
+from prefillgate.core.window_replicate import window_prefills_needed
 
 WANTED_POWER = 0.8
 POPULATION_PROMPTS = 48
@@ -19,42 +21,21 @@ TWO_SERVERS = Shape()
 MAX_SUBSETS = 12  # entries of a table whose subsets are still summed over: 4,095 of them
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillCost:
-    """Prefills of a run in which nothing is bad, both arms counted. Each costs one cell's time."""
-
-    baseline_pass: int
-    second_pass: int  # 0 without the A/A check
-    candidate: int
-    pair_halves: int  # baseline halves of throughput pairs
-    warm_up: int
-    budget: int
-    replicate_least: int  # a replicate whose leading candidate units are all clean
-    replicate_most: int  # one that runs all its pairs
-
-    @property
-    def total(self) -> int:
-        """All of it, without a replicate: 38 quick, 54 standard, 89 strict with 12 prompts."""
-        return self.baseline_pass + self.second_pass + self.candidate + self.pair_halves + self.warm_up
-
-    @property
-    def with_replicate(self) -> tuple[int, int]:
-        """(least, most) with one replicate; its candidate units count towards promotion, so this is the upper end."""
-        return self.total + self.replicate_least, self.total + self.replicate_most
-
-
 def expected_prefills(
     policy: Policy, prompts: int, pairable: int | None = None, shape: Shape = TWO_SERVERS
 ) -> PrefillCost:
     """What a run over `prompts` prompts costs; `pairable` of them can give a throughput pair (None: all).
 
-    A candidate alone has no baseline pass, no pairs and no replicate; a shared server gives no pairs.
+    A candidate alone has no baseline pass, no pairs and no replicate; a shared server gives no pairs; a sequential run
+    has windows.
     Raises ValueError for a run without prompts.
     """
     if prompts < 1:
         raise ValueError(f"prompts must be at least 1, got {prompts}")
     if shape.candidate_alone:
         return PrefillCost(0, 0, max(policy.acceptance[0], prompts), 0, 0, policy.budget, 0, 0)
+    if shape.sequential:
+        return window_cost(policy, prompts, prompts if pairable is None else pairable)
     throughput = policy.throughput
     able = 0 if shape.isolation is Isolation.SHARED else prompts if pairable is None else pairable
     covered = min(able, throughput.max_prompts, throughput.max_pairs)
@@ -106,13 +87,15 @@ def _all_met(stops: Sequence[tuple[int, int]], rate: float) -> float:
     return sum(running)
 
 
-def plan_warnings(policy: Policy, cases: Sequence[CaseRef], first_replicate: int = 1) -> tuple[str, ...]:
+def plan_warnings(
+    policy: Policy, cases: Sequence[CaseRef], first_replicate: int = 1, shape: Shape = TWO_SERVERS
+) -> tuple[str, ...]:
     """Why this plan may not work, a sentence each; empty where nothing speaks against it."""
     return (
         *_power(policy, len(cases)),
         *_pairs(policy, cases),
         *_population(cases),
-        *_budget(policy, cases, first_replicate),
+        *_budget(policy, cases, first_replicate, shape),
         *_sampling(cases),
     )
 
@@ -167,9 +150,10 @@ def _population(cases: Sequence[CaseRef]) -> Iterator[str]:
         )
 
 
-def _budget(policy: Policy, cases: Sequence[CaseRef], first_replicate: int) -> Iterator[str]:
-    clean = expected_prefills(policy, len(cases), pairable_cases(policy, cases)).total
-    needed = prefills_needed(first_replicate, policy.replicate, len(policy.flags))
+def _budget(policy: Policy, cases: Sequence[CaseRef], first_replicate: int, shape: Shape) -> Iterator[str]:
+    clean = expected_prefills(policy, len(cases), pairable_cases(policy, cases), shape).total
+    needs = window_prefills_needed if shape.sequential else prefills_needed
+    needed = needs(first_replicate, policy.replicate, len(policy.flags))
     if policy.budget < clean:
         yield f"The budget of {policy.budget} prefills ends before the {clean} that a run with nothing bad spends."
     elif policy.replicate.max_attempts and policy.budget < clean + needed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -41,6 +41,7 @@ class Half:
     arm: str
     case_id: str
     tries: int  # 1 on the first try, waits for a busy server counted too: each has its own nonce
+    unit: int = 0  # of a window: which of its units
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +144,13 @@ class Replicate:
 
     def _missing(self) -> Iterator[tuple[int, str]]:
         """Every half that is not there yet, in the order they are to be begun."""
-        bad = [pair for pair, outcomes in self.candidate.items() if any(outcomes) and pair < self.policy.clean_units]
-        until = min(bad, default=self.policy.clean_units)
+        bad = [pair for pair, outcomes in self.candidate.items() if any(outcomes) and pair < self.leading_pairs]
+        until = min(bad, default=self.leading_pairs)
         leading = [pair for pair in range(until) if pair not in self.candidate]
         if leading:
             yield from ((pair, CANDIDATE) for pair in leading)
             return
-        mates = sorted(
-            (pair for pair in self.candidate if pair < self.policy.clean_units), key=lambda p: (p != until, p)
-        )
+        mates = sorted((pair for pair in self.candidate if pair < self.leading_pairs), key=lambda p: (p != until, p))
         yield from ((pair, BASELINE) for pair in mates if pair not in self.baseline)
         for pair in range(self.complete_pairs(), self.policy.max_pairs):
             order = (CANDIDATE, BASELINE) if self.plan.candidate_first[pair] else (BASELINE, CANDIDATE)
@@ -199,8 +198,13 @@ class Replicate:
             self._seen, self._ending = seen, self._find_ending()
         return self._ending
 
+    @property
+    def leading_pairs(self) -> int:
+        """Pairs whose candidate halves run first; where all of them are clean the replicate ends."""
+        return self.policy.clean_units
+
     def _find_ending(self) -> Ending | None:
-        leading = [self.candidate.get(pair) for pair in range(self.policy.clean_units)]
+        leading = [self.candidate.get(pair) for pair in range(self.leading_pairs)]
         clean = all(outcomes is not None and not any(outcomes) for outcomes in leading)
         walked = None if clean else self._walk()
         if walked is Ending.CONFIRMED:
@@ -221,9 +225,21 @@ class Replicate:
                 return Ending.CAPPED
         return None
 
+    def candidate_units(self) -> int:
+        """Candidate units so far."""
+        return len(self.candidate)
+
     def candidate_bad(self) -> int:
         """Candidate units bad under any flag."""
         return sum(1 for outcomes in self.candidate.values() if any(outcomes))
+
+    def _pair_name(self, pair: int) -> str:
+        """How a report names a pair: by its prompt."""
+        return self.plan.prompts[pair]
+
+    def _carrying(self, pair: int, flag: int) -> Sequence[str]:
+        """The prompts by which a pair raised E under that flag."""
+        return (self.plan.prompts[pair],)
 
     def leading_flag(self) -> int:
         """The flag with the largest E: the one a report shows."""
@@ -238,7 +254,7 @@ class Replicate:
         pairs = tuple(
             PairFactor(
                 pair,
-                self.plan.prompts[pair],
+                self._pair_name(pair),
                 self.candidate[pair][flag],
                 self.baseline[pair][flag],
                 self._factor(pair, flag),
@@ -246,8 +262,10 @@ class Replicate:
             )
             for pair in range(len(path))
         )
-        carrying = tuple(dict.fromkeys(pair.case_id for pair in pairs if pair.factor > 1))
-        units, bad = len(self.candidate), self.candidate_bad()
+        carrying = tuple(
+            dict.fromkeys(case for pair in pairs if pair.factor > 1 for case in self._carrying(pair.pair, flag))
+        )
+        units, bad = self.candidate_units(), self.candidate_bad()
         ending = self.ending()
         return ReplicateView(
             number=self.plan.number,
@@ -263,6 +281,11 @@ class Replicate:
             carrying_prompts=carrying,
             futility=self.policy.futility,
         )
+
+
+def paired_replicate(number: int, seed: int, turns: PromptTurns, policy: ReplicatePolicy, flags: int) -> Replicate:
+    """A replicate of pairs of cells, not begun."""
+    return Replicate(plan_replicate(number, seed, turns, policy, flags), policy)
 
 
 def _upper_when_clean(units: int) -> float:

@@ -21,6 +21,8 @@ from prefillgate.core.replicate import Half, Replicate
 from prefillgate.core.screen import next_of_screen
 from prefillgate.core.snapshot import take_snapshot
 from prefillgate.core.verdict import Outcome
+from prefillgate.core.window_screen import next_of_windows
+from prefillgate.core.windows import SwapServers, Window, swap_needed
 
 COMPARE_ROUND, PASS_ROUND = -1, -2  # cells outside of the rounds of the screen
 
@@ -64,7 +66,7 @@ class Wait:
     """Nothing can be begun before a cell in flight ends, or a server left alone may be asked again."""
 
 
-Step = RunCell | CheckCell | StartReplicate | Separate | Wait | Stop
+Step = RunCell | CheckCell | StartReplicate | Separate | SwapServers | Wait | Stop
 
 
 def next_step(gate: Gate, flight: Flight = NOTHING) -> Step:
@@ -83,9 +85,22 @@ def next_step(gate: Gate, flight: Flight = NOTHING) -> Step:
     for phase in (_compare_refusal, _baseline_pass, _replicate):
         step = phase(gate, flight)
         if step is not None:
-            return step
+            return _swap_before(gate, step) or step
+    if gate.plan.shape.sequential:
+        cell = planned_cell(gate, flight, next_of_windows(gate))
+        return _swap_before(gate, cell) or cell
     wanted = next_of_screen(gate, flight)
     return Wait() if wanted is None else planned_cell(gate, flight, wanted)
+
+
+def _swap_before(gate: Gate, step: Step) -> SwapServers | None:
+    """In a sequential run: the server that must be up before this step can be done."""
+    if not gate.plan.shape.sequential or not isinstance(step, RunCell | Separate):
+        return None
+    if isinstance(step, Separate):
+        return swap_needed(gate.windows, Window(CANDIDATE, 0, step.number))
+    paired = step.purpose in (Purpose.WINDOW, Purpose.REPLICATE)
+    return swap_needed(gate.windows, Window(step.arm, step.pair if paired else None, step.replicate))
 
 
 def planned_cell(gate: Gate, flight: Flight, wanted: Wanted) -> RunCell:
@@ -197,7 +212,14 @@ def _halves(gate: Gate, running: Replicate, flight: Flight) -> Step:
 
 def _half(half: Half, number: int) -> Wanted:
     return Wanted(
-        half.arm, half.case_id, Purpose.REPLICATE, half.tries, turn=half.pair, pair=half.pair, replicate=number
+        half.arm,
+        half.case_id,
+        Purpose.REPLICATE,
+        half.tries,
+        turn=half.pair,
+        round=half.unit,
+        pair=half.pair,
+        replicate=number,
     )
 
 

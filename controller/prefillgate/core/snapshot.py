@@ -9,10 +9,11 @@ from prefillgate.core.cells import CANDIDATE
 from prefillgate.core.decision import Snapshot
 from prefillgate.core.distrust import find_distrust
 from prefillgate.core.gate import Gate
-from prefillgate.core.pairs import pairable_lengths, slow_units, throughput_standing
+from prefillgate.core.pairs import pairs_left, slow_units, throughput_standing
 from prefillgate.core.replicate import Ending, prefills_needed
 from prefillgate.core.units import UnitLedger
 from prefillgate.core.verdict import Outcome, ThroughputState
+from prefillgate.core.window_replicate import window_prefills_needed
 
 
 def table_of(gate: Gate) -> AcceptanceTable:
@@ -57,6 +58,12 @@ def clean_prefills_needed(gate: Gate) -> int | None:
     return max([missing, *(value for value in needed if value is not None)])
 
 
+def _replicate_cost(gate: Gate, number: int) -> int:
+    """Prefills that a replicate must find in the budget before it starts."""
+    needed = window_prefills_needed if gate.plan.shape.sequential else prefills_needed
+    return needed(number, gate.plan.policy.replicate, len(gate.plan.policy.flags))
+
+
 def take_snapshot(gate: Gate) -> Snapshot:
     """Everything the rules may look at, from the folded facts alone."""
     policy = gate.plan.policy
@@ -79,14 +86,14 @@ def take_snapshot(gate: Gate) -> Snapshot:
         alarm=gate.alarm,
         replicate_possible=not gate.plan.shape.candidate_alone,
         replicate_running=gate.open_replicate is not None,
-        replicate_affordable=budget_left >= prefills_needed(next_number, policy.replicate, len(policy.flags)),
+        replicate_affordable=budget_left >= _replicate_cost(gate, next_number),
         replicates_not_confirmed=gate.not_confirmed,
         max_replicates=policy.replicate.max_attempts,
         more_bad_than_allowed=any(len(policy.acceptance) <= ledger.bad for ledger in gate.candidate_ledgers()),
         # Not worse counts only once the pairs cover the prompts they must: until then the test is open.
         throughput=ThroughputState.OPEN if missing and standing is ThroughputState.NOT_WORSE else standing,
         throughput_required=policy.throughput.required and policy.throughput.max_pairs > 0,
-        throughput_pairs_left=gate.places.pairs_begun < policy.throughput.max_pairs and bool(pairable_lengths(gate)),
+        throughput_pairs_left=pairs_left(gate),
         slow_more_than_allowed=(slow_units(gate) or 0) >= len(policy.acceptance),
         acceptance_reached=acceptance_reached(gate),
         budget_left=budget_left,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean, median, stdev
 
+from prefillgate.core.pair_measurement import PairMeasurement as PairMeasurement
 from prefillgate.core.policy import ThroughputPolicy
 from prefillgate.core.signed_rank import hodges_lehmann, signed_rank_interval
 from prefillgate.core.throughput_bets import e_values
@@ -20,25 +21,6 @@ from prefillgate.core.verdict import ThroughputPair, ThroughputState, Throughput
 
 AA_CELLS = 20  # baseline cells that must show no slow one before slow may count as a flag
 WILD_LENGTHS = 2.0  # output lengths further apart than this factor make rates incomparable
-
-
-@dataclass(frozen=True, slots=True)
-class PairMeasurement:
-    """One pair. Rates in output tokens per second, times in milliseconds; None is unknown."""
-
-    pair: int
-    case_id: str
-    baseline_rate: float | None
-    candidate_rate: float | None
-    baseline_ms_per_token: float | None
-    candidate_ms_per_token: float | None
-    baseline_output_tokens: int | None
-    candidate_output_tokens: int | None
-    baseline_output_sha256: str | None
-    candidate_output_sha256: str | None
-    first_after_start: bool
-    baseline_fresh: bool
-    candidate_fresh: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +68,8 @@ def why_unused(pair: PairMeasurement, policy: ThroughputPolicy) -> str:
     """The first reason the pair is left out of the test, or an empty string."""
     if pair.first_after_start:
         return "first pair after a server start"
+    if pair.windows:
+        return "" if pair.prompts else "no prompt told its speed in both windows"
     arms = (
         ("baseline", pair.baseline_fresh, pair.baseline_output_tokens, pair.baseline_rate, pair.baseline_ms_per_token),
         (
@@ -129,8 +113,8 @@ def ms_per_token(pairs: Iterable[PairMeasurement]) -> tuple[float, float] | None
     """Mean decode milliseconds per token of baseline and candidate, each prompt weighted equally."""
     by_prompt: dict[str, list[tuple[float, float]]] = {}
     for pair in pairs:
-        if pair.baseline_ms_per_token is not None and pair.candidate_ms_per_token is not None:
-            by_prompt.setdefault(pair.case_id, []).append((pair.baseline_ms_per_token, pair.candidate_ms_per_token))
+        for times in pair.times:
+            by_prompt.setdefault(times.case_id, []).append((times.baseline_ms, times.candidate_ms))
     if not by_prompt:
         return None
     baseline = fmean(fmean(time for time, _ in times) for times in by_prompt.values())
@@ -179,7 +163,7 @@ def prompt_differences(pairs: Iterable[PairMeasurement]) -> list[float]:
     """One mean log ratio per prompt, in the order the prompts were first paired."""
     by_prompt: dict[str, list[float]] = {}
     for pair in pairs:
-        by_prompt.setdefault(pair.case_id, []).append(log_ratio(pair))
+        by_prompt.setdefault(pair.key, []).append(log_ratio(pair))
     return [fmean(differences) for differences in by_prompt.values()]
 
 
@@ -205,11 +189,11 @@ def slow_pairs(pairs: Sequence[PairMeasurement], aa: BaselinePass, slow_ratio: f
     rates = {case_id: list(known) for case_id, known in aa.rates.items()}
     for pair in pairs:
         if pair.baseline_rate is not None:
-            rates.setdefault(pair.case_id, []).append(pair.baseline_rate)
+            rates.setdefault(pair.key, []).append(pair.baseline_rate)
     return frozenset(
         pair.pair
         for pair in pairs
-        if pair.candidate_rate is not None and is_slow(pair.candidate_rate, rates[pair.case_id], slow_ratio)
+        if pair.candidate_rate is not None and is_slow(pair.candidate_rate, rates[pair.key], slow_ratio)
     )
 
 
@@ -277,7 +261,7 @@ def judge_throughput(
     aa = aa or BaselinePass()
     judged = [(pair, why_unused(pair, policy)) for pair in pairs]
     used = [pair for pair, reason in judged if not reason]
-    paired = {pair.case_id for pair in used}
+    paired = {case for pair in used for case in pair.cases}
     missing = tuple(case for case in coverage_prompts(lengths, policy.max_prompts) if case not in paired)
     sequence = run_sequence(used, policy)
     slow = slow_pairs(used, aa, policy.slow_ratio)
@@ -303,7 +287,7 @@ def _view(
         margin=policy.margin,
         pairs=(),
         pairs_used=len(used),
-        prompts_in_pairs=typical.prompts,
+        prompts_in_pairs=len({case for pair in used for case in pair.cases}),
         ratio=typical.ratio,
         ratio_interval=typical.interval,
         e_not_worse=sequence.e_not_worse,

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from prefillgate.core.exact import noncentral_t_above, t_limit
+from prefillgate.core.journal import CaseRef
+from prefillgate.core.policy import ThroughputPolicy
 
 LEAST_PAIRS = 5  # fewer can give no exact one-sided .05 interval
 DOUBLINGS = 14  # of it: a plan beyond 81,920 pairs is none
 CLOSE_MARGIN = -0.02  # a margin this close to equal is refused where the A/A pass is noisier than `NOISY_CV`
 NOISY_CV = 0.05
+
+
+def pairable(cases: Iterable[CaseRef], policy: ThroughputPolicy) -> dict[str, int]:
+    """Lengths, in characters, of the cases whose token limit lets them give a pair."""
+    least = policy.min_output_tokens
+    return {case.case_id: case.characters for case in cases if case.max_tokens is None or case.max_tokens >= least}
 
 
 def coverage_prompts(lengths: Mapping[str, int], max_prompts: int) -> tuple[str, ...]:

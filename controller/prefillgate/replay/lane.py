@@ -152,9 +152,12 @@ class Lane:
         """The epoch of a server without a marker. Each server of an arm has its own: copies never cross servers."""
         return f"{UNMARKED}-{self.number + 1}" if self.number else UNMARKED
 
-    def swapped(self) -> None:
-        """Another model answered at this address since: what comes next is another epoch."""
-        self._lives += 1
+    def swapped(self, lives: int = 0) -> None:
+        """Another model answered at this address since: what comes next is another epoch.
+
+        `lives` are those of earlier sessions, so that an epoch's name never comes again.
+        """
+        self._lives = max(self._lives, lives) + 1
         self._label = f"/{self._lives}"
         self.seen = None
 

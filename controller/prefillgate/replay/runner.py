@@ -29,12 +29,14 @@ from prefillgate.core.journal import (
 )
 from prefillgate.core.quality import Output
 from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Step, Stop, next_step
+from prefillgate.core.windows import SwapServers
 from prefillgate.engines.base import EngineError
 from prefillgate.replay.checks import CheckContext, CheckSuite
 from prefillgate.replay.clock import Clock
 from prefillgate.replay.flying import Flying
 from prefillgate.replay.lane import BUSY_STATUS, Lane, Measurement, NotIdleError
 from prefillgate.replay.replay_set import ReplaySet
+from prefillgate.replay.swapping import SwapFailed, Swapper
 
 SEPARATION_POLL_SECONDS = 2.0
 SEPARATION_ASK_SECONDS = 2.0  # how long one look at the candidate's epoch may take
@@ -84,6 +86,7 @@ class Runner:
     deadline_at: float | None = None
     one_server: bool = False  # both arms behind one address: a change of model starts a new epoch
     more_lanes: Sequence[Lane] = ()  # further servers of the arms
+    swapper: Swapper | None = None  # of a sequential run; fills `lanes`
     _last_arm: str | None = None
     _busy_in_a_row: Counter[Lane] = field(default_factory=Counter)
     _flying: Flying = field(default_factory=Flying)
@@ -116,6 +119,8 @@ class Runner:
             self.record(ReplicateStarted(step.number, self.clock.now(), step.seed))
         elif isinstance(step, Separate):
             await self._separate(step)
+        elif isinstance(step, SwapServers):
+            await self._put_up(step)
         else:
             await self._flying.next_change()
 
@@ -155,7 +160,23 @@ class Runner:
         self._last_arm = arm
         seen = await lane.meet()
         if seen is not None:
+            if self.swapper is not None:
+                self.swapper.check(self.gate, seen)
             self.record(seen)
+
+    async def _put_up(self, step: SwapServers) -> None:
+        """The server of the next window, met. Raises `SwapFailed`."""
+        assert self.swapper is not None
+        opened = await self.swapper.put_up(self.gate, step)
+        if opened is None:
+            return
+        try:
+            await self.meet(opened.arm)
+        except EngineError as error:
+            if self.out_of_time():
+                return
+            raise SwapFailed(f"{opened.arm}: the server that was put up cannot be probed: {error}") from error
+        self.record(opened)
 
     async def _run_cell(self, step: RunCell) -> float:
         """Run a cell and write it down; seconds to leave its server alone."""

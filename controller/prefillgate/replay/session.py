@@ -108,6 +108,7 @@ def check_same_run(planned: Planned, request: RunRequest) -> None:
         ("baseline", planned.baseline_url, asked.baseline_url),
         ("candidate", planned.candidate_url, asked.candidate_url),
         ("isolation", planned.shape.isolation.value, asked.shape.isolation.value),
+        ("servers up", _turns(planned.shape), _turns(asked.shape)),
         ("declared differences", _names(planned), _names(asked)),
         ("arms at once", planned.shape.at_once, asked.shape.at_once),
     )
@@ -133,6 +134,10 @@ def _told(value: object) -> object:
 
 def _digest(plan: Planned) -> str:
     return f"{plan.replay_set_name} {plan.replay_set_sha256[:12]}"
+
+
+def _turns(shape: Shape) -> str:
+    return "one at a time (--sequential)" if shape.sequential else "both"
 
 
 def _names(plan: Planned) -> list[str]:
