@@ -22,7 +22,6 @@ from prefillgate.core.gate import Gate
 from prefillgate.core.verdict import CellClass
 from prefillgate.hosts.llama_server import LlamaServer
 from prefillgate.replay.replay_set import load_replay_set
-from tests.support.chromium import Chromium
 from tests.support.llama import SMALL, record
 from tests.support.runs import stored
 
@@ -143,3 +142,69 @@ def test_the_doctor_says_that_a_run_can_be_trusted_there(session: Session) -> No
     assert re.search(r"^  ok +second witness ", out, re.MULTILINE)
     assert "A run on this server can be trusted." in out
     assert not re.search(r"^  missing", out, re.MULTILINE)
+
+
+def test_lint_names_every_prompt_and_what_a_set_so_small_cannot_say(session: Session) -> None:
+    ended = session.commands["replayset lint"]
+    assert len(re.findall(r"^ +\d+  \S+  /v1/completions ", ended.out, re.MULTILINE)) == PROMPTS
+    assert "for a claim about prompts like these use at least 48" in ended.said
+
+
+def test_try_shows_every_prompt_fresh_with_its_text_and_what_a_gate_could_do(session: Session) -> None:
+    out = session.commands["replayset try"].out
+    cases = re.findall(r"^(\d)/8  (\S+)  (\d+) tokens in \(0 cached\)  (\d+) out  [\d.]+ s  (\w+)", out, re.MULTILINE)
+    assert [int(number) for number, *_ in cases] == list(range(1, PROMPTS + 1))
+    assert all(200 < int(prompt) < 400 and 20 < int(written) <= 64 for _, _, prompt, written, _ in cases)
+    assert out.count('    | {"time": ') == PROMPTS
+    bad = sum(standing != "clean" for *_, standing in cases)
+    assert f"{bad} of 8 fresh prefills" in out
+    assert re.search(r"^P\(promote\) +[\d.]+ for a candidate just as bad, by policy quick", out, re.MULTILINE)
+    assert session.commands["replayset try"].code == (10 if bad else 0)
+
+
+def test_the_plan_tells_prefills_and_minutes_from_what_it_timed_on_both_servers(session: Session) -> None:
+    out = session.commands["plan"].out
+    assert "16 with 0 bad, 25 with 1 bad, 35 with 2 bad fresh prefills" in out
+    assert re.search(r"^prefills +34 when nothing is bad", out, re.MULTILINE)
+    for arm in ARMS:
+        assert session.servers[arm].url in out
+    assert len(re.findall(r"\b[\d.]+ to [\d.]+ (?:minutes|min)\b", out)) >= 3, out
+
+
+def test_the_run_promotes_by_fresh_prefills_alone(session: Session, gate: Gate) -> None:
+    out = session.commands["run"].out
+    assert re.search(r"^decision +promote$", out, re.MULTILINE)
+    assert re.search(r"^what changed +KV cache: cache type q8_0 .* f16", out, re.MULTILINE), out
+    classes = {item.cell.arm: set[CellClass]() for item in gate.classified()}
+    for item in gate.classified():
+        classes[item.cell.arm].add(item.cell_class)
+    assert classes == {BASELINE: {CellClass.FRESH}, CANDIDATE: {CellClass.FRESH}}
+    assert all(item.cell.cached_tokens == 0 for item in gate.classified())
+
+
+def test_explain_says_what_follows_by_which_rule_and_the_next_command(session: Session, gate: Gate) -> None:
+    out = session.commands["explain"].out
+    fresh = sum(item.cell.arm == CANDIDATE for item in gate.classified())
+    assert f"{fresh}" in out and "promote" in out
+    assert "prefillgate report gate.db" in out or "prefillgate" in out.splitlines()[-1]
+
+
+def test_diff_shows_both_answers_to_the_prompt(session: Session) -> None:
+    out = session.commands["diff"].out
+    assert "log-printer-503" in out
+    assert '"service": "printer"' in out
+
+
+def test_the_curl_command_gets_an_answer_from_the_server_without_the_gate(session: Session) -> None:
+    script = session.commands["cells"].out
+    done = subprocess.run(
+        ["sh"], input=script, env={**os.environ, "OLD_KEY": OLD_KEY}, capture_output=True, encoding="utf-8", check=True
+    )
+    assert '"text"' in done.stdout and "OLD_KEY" in script
+
+
+def test_the_report_stands_where_it_was_asked_for_and_says_what_the_run_said(session: Session) -> None:
+    page = (session.folder / "gate-report.html").read_text("utf-8")
+    assert "<!doctype html>" in page[:100].lower()
+    assert "Allowed" in page and "q8_0" in page
+    assert page == (session.folder / "gate.html").read_text("utf-8")  # the one that the run itself wrote
