@@ -183,7 +183,9 @@ def test_the_run_decides_by_fresh_prefills_alone(session: Session, gate: Gate) -
 def test_explain_says_what_follows_by_which_rule_and_the_next_command(session: Session, gate: Gate) -> None:
     out = session.commands["explain"].out
     fresh = sum(item.cell.arm == CANDIDATE for item in gate.classified())
-    assert f"Candidate: 0 of {fresh} requests bad; by prefill 0 of {fresh}." in out
+    assert re.search(rf"^  Candidate: (\d+) of {fresh} requests bad; by prefill \1 of {fresh}\.$", out, re.MULTILINE), (
+        out
+    )
     assert re.search(r"^  Why: rule \d+ of 15 is the first that answers", out, re.MULTILINE)
     assert re.search(r"^    prefillgate .*gate\.", out, re.MULTILINE)
 
