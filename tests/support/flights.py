@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from prefillgate.core.cells import BASELINE, Cell, Status
 from prefillgate.core.flight import Flight, RunCell
 from prefillgate.core.gate import Gate
-from prefillgate.core.journal import CellChecked, CellMeasured, EpochSeen, Event, ReplicateStarted, SeparationKept
+from prefillgate.core.journal import (
+    CaseRef,
+    CellChecked,
+    CellMeasured,
+    EpochSeen,
+    Event,
+    ReplicateStarted,
+    SeparationKept,
+)
 from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import CheckCell, Separate, StartReplicate, Step, Stop, Wait, next_step
 from prefillgate.core.shape import Shape
@@ -50,23 +58,26 @@ class Fleet:
 
     def begin(self) -> Step:
         """Begin every cell that can be begun, and do what needs no cell; the step that ended it."""
-        while True:
-            step = self.look()
-            if isinstance(step, RunCell):
-                assert (step.arm, step.lane) not in {(cell.arm, cell.lane) for cell in self.flying}
-                self.flying.append(step)
-                self.begun.append(step)
-                self.started_at[step.cell_id] = self.tick()
-            elif isinstance(step, CheckCell):
-                asked = next(cell for cell in reversed(self.begun) if cell.cell_id == step.cell_id)
-                self.apply(CellChecked(step.cell_id, (outcome(self.bad(asked)),)))
-            elif isinstance(step, StartReplicate):
-                self.apply(ReplicateStarted(step.number, self.tick(), step.seed))
-            elif isinstance(step, Separate):
-                self.apply(SeparationKept(step.number, self.tick(), "gap"))
-            else:
-                assert isinstance(step, Stop | Wait)
-                return step
+        while self.begin_one(step := self.look()):
+            pass
+        assert isinstance(step, Stop | Wait)
+        return step
+
+    def begin_one(self, step: Step) -> bool:
+        """Do what the schedule said; False where that is to wait or to stop."""
+        if isinstance(step, RunCell):
+            assert (step.arm, step.lane) not in {(cell.arm, cell.lane) for cell in self.flying}
+            self.flying.append(step)
+            self.begun.append(step)
+            self.started_at[step.cell_id] = self.tick()
+        elif isinstance(step, CheckCell):
+            asked = next(cell for cell in reversed(self.begun) if cell.cell_id == step.cell_id)
+            self.apply(CellChecked(step.cell_id, (outcome(self.bad(asked)),)))
+        elif isinstance(step, StartReplicate):
+            self.apply(ReplicateStarted(step.number, self.tick(), step.seed))
+        elif isinstance(step, Separate):
+            self.apply(SeparationKept(step.number, self.tick(), "gap"))
+        return not isinstance(step, Stop | Wait)
 
     def end(self, step: RunCell, made: Cell | None = None, **changes: object) -> None:
         """A cell in flight ends and is written down, not checked yet. `changes` are of its event."""
@@ -110,7 +121,7 @@ def seen(arm: str, lane: int = 0, **changes: object) -> EpochSeen:
     return replace(epoch(arm, life(arm, lane)), lane=lane, **changes)  # type: ignore[arg-type]
 
 
-def fleet(policy: Policy, shape: Shape, cases: int = 12, seed: int = 7, **how: object) -> Fleet:
+def fleet(policy: Policy, shape: Shape, cases: int | Sequence[CaseRef] = 12, seed: int = 7, **how: object) -> Fleet:
     """A run of that shape with every server met."""
     made = Fleet(Gate(), **how)  # type: ignore[arg-type]
     made.apply(planned(policy, cases, seed, shape=shape))

@@ -16,7 +16,7 @@ from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import Reason
 from prefillgate.core.flight import Flight, RunCell, Wanted, lane_of, open_lanes
 from prefillgate.core.gate import fold
-from prefillgate.core.journal import OUT_OF_TURN, Purpose, RunResumed
+from prefillgate.core.journal import OUT_OF_TURN, CaseRef, Purpose, RunResumed
 from prefillgate.core.judge import judge
 from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import Stop, Wait, next_step
@@ -370,6 +370,34 @@ def test_a_void_half_is_run_again_alone_and_the_other_stays() -> None:
     assert (run.gate.places.pairs_begun, run.gate.places.open_pair) == (1, None)
 
 
+def test_a_pair_that_runs_at_once_begins_only_when_both_its_servers_are_free() -> None:
+    run = fleet(replace(STANDARD, baseline_pass=0), AT_ONCE, make=speedy)
+    for server in ((BASELINE, 0), (CANDIDATE, 0)):
+        run.resting = frozenset({server})
+        assert isinstance(run.begin(), Wait)
+        assert run.flying == []
+    run.resting = frozenset()
+    run.begin()
+    assert len(run.flying) == 2
+
+
+def test_a_place_that_waits_for_the_other_arm_keeps_later_ones_waiting() -> None:
+    refs = [CaseRef(f"c{i}", f"sha-{i}", 100 + i, max_tokens=200 if i % 3 == 0 else 8) for i in range(12)]
+    run = fleet(replace(STANDARD, baseline_pass=0), Shape(candidate_lanes=3), cases=refs, make=speedy)
+    passed_over = 0
+    while not isinstance(step := run.look(), Stop) or run.flying:
+        if isinstance(step, RunCell) and step.purpose is Purpose.SCREEN:
+            placed = {other.place for other in run.begun}
+            for place in range(step.place or 0):
+                if place not in placed:  # its own server is at work: it does not wait for the other arm
+                    assert (CANDIDATE, place % 3) in {(other.arm, other.lane) for other in run.flying}
+                    passed_over += 1
+        if not run.begin_one(step):
+            run.end(run.flying[-1])
+    assert passed_over
+    assert {step.purpose for step in run.begun} == {Purpose.PAIR, Purpose.SCREEN}
+
+
 def test_nobody_looks_past_a_pair_under_way() -> None:
     run = fleet(replace(STANDARD, baseline_pass=0), FOUR_AT_ONCE, make=speedy)
     run.begin()
@@ -433,17 +461,19 @@ def test_an_alarm_waits_for_what_is_in_flight_and_begins_nothing_else() -> None:
     assert {step.replicate for step in run.flying} == {1}
 
 
-def test_an_alarm_lets_an_open_pair_end() -> None:
-    run = fleet(replace(STANDARD, baseline_pass=0), FOUR, make=speedy, bad=bad_candidate)
+@pytest.mark.parametrize("shape", [FOUR, FOUR_AT_ONCE])
+def test_an_alarm_lets_an_open_pair_end(shape: Shape) -> None:
+    run = fleet(replace(STANDARD, baseline_pass=0), shape, make=speedy, bad=bad_candidate)
+    run.begin()
     while not run.gate.alarm:
-        run.begin()
         run.end(run.flying[0])
+        run.begin()
+    under_way = {*run.gate.places.open_pairs, *(step.pair for step in run.flying)}
+    assert under_way
     while not run.gate.replicates:
-        run.begin()
-        if run.gate.replicates:
-            break
-        assert {step.purpose for step in run.flying} == {Purpose.PAIR}
+        assert {step.pair for step in run.flying} <= under_way  # nothing new beside them
         run.end(run.flying[0])
+        run.begin()
     assert run.gate.places.open_pairs == {}
 
 

@@ -426,3 +426,21 @@ def test_stepping_any_replicate_ends_it_within_its_cap(seed: int, candidate: flo
     assert asked[CANDIDATE] <= 30
     assert asked[BASELINE] <= asked[CANDIDATE]
     assert (asked[BASELINE] == 0) == (made.ending() is Ending.CLEAN)
+
+
+def test_units_that_end_out_of_order_wait_for_the_earlier_ones_then_every_mate_is_run() -> None:
+    made = replicate()
+    assert [half.pair for half in made.wanted({(0, CANDIDATE), (2, CANDIDATE)})] == [1, 3, 4, 5, 6, 7]
+    made.record(2, CANDIDATE, (True,))
+    made.record(3, CANDIDATE, (False,))
+    assert [(half.pair, half.arm) for half in made.wanted()] == [(0, CANDIDATE), (1, CANDIDATE)]
+    assert [(half.pair, half.arm) for half in made.wanted({(0, CANDIDATE)})] == [(1, CANDIDATE)]
+    made.record(1, CANDIDATE, (False,))
+    made.record(0, CANDIDATE, (False,))
+    wanted = [(half.pair, half.arm) for half in made.wanted()]
+    assert wanted[:4] == [(2, BASELINE), (0, BASELINE), (1, BASELINE), (3, BASELINE)]
+    assert not made.has_mate(Half(4, CANDIDATE, "p4", 1))
+    assert made.has_mate(Half(3, BASELINE, "p3", 1))
+    made.record(5, BASELINE, (False,))
+    assert made.has_mate(Half(5, CANDIDATE, "p5", 1))
+    assert made.complete_pairs() == 0

@@ -46,13 +46,12 @@ def _pairs_under_way(gate: Gate, flight: Flight) -> dict[int, OpenPair]:
 
 
 def _halves_left(gate: Gate, flight: Flight, pair: OpenPair) -> Iterator[Wanted]:
-    """Halves that are still to be begun: both at once where the arms share no hardware, else one after the other."""
+    """Halves that are still to be begun: both at once where the arms share no hardware, else one after the other. (The
+    second waits for the first in flight as any cell waits for the other arm.)"""
     begun = {cell.arm for cell in flight.of(Purpose.PAIR) if cell.pair == pair.number}
     other = BASELINE if pair.first_arm == CANDIDATE else CANDIDATE
     left = [arm for arm in (pair.first_arm, other) if arm not in pair.done | begun]
-    if not gate.plan.shape.at_once:
-        left = [] if begun else left[:1]
-    return (_half(gate, pair, arm) for arm in left)
+    return (_half(gate, pair, arm) for arm in (left if gate.plan.shape.at_once else left[:1]))
 
 
 def _half(gate: Gate, pair: OpenPair, arm: str) -> Wanted:
