@@ -155,7 +155,7 @@ def test_the_plan_prints_prefills_in_windows_and_the_swaps() -> None:
     assert told["swaps"] == {"least": 11, "most": 12, "replicate_clean": 2, "replicate_confirmed": 10}
     assert told["prefills"]["warm_up"] == 12
     page = dry("--policy", "quick").stdout
-    assert "swaps            11 or 12 of servers when nothing is bad" in page
+    assert "swaps            11 or 12 of servers when nothing is bad; their time comes on top" in page
     assert "2 more for a replicate that ends clean, 10 or more for one that confirms" in page
     words = ["--baseline", "http://gpu:1", "--candidate", "http://gpu:2", "--replay-set", "demo"]
     plain = CliRunner().invoke(command, [*words, "--dry-run", "--cell-seconds", "2", "--json"], standalone_mode=False)

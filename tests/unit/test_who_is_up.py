@@ -79,6 +79,9 @@ def test_everything_a_server_tells_of_its_profile_tells_it_apart(field: dict[str
 
 def test_profiles_are_held_against_the_last_life_of_each_arm() -> None:
     changed = met(BASELINE, "x3", build="b3")
+    mine = (met(CANDIDATE, "y1"), met(CANDIDATE, "y2", build="b2"))  # once it looked like the baseline
+    assert standing(up("z", **OLD), HERE, B1, *mine) is Standing.OTHER_ARM
+    assert standing(up("z", **NEW), HERE, met(BASELINE, "x1", build="b2"), *mine) is Standing.UNTOLD
     assert standing(up("z", **OLD), HERE, B1, changed, C1) is Standing.RIGHT  # the run holds it for changed anyhow
     assert standing(up("z", engine="llama.cpp", build="b3", model="m"), HERE, B1, changed, C1) is Standing.OTHER_ARM
 

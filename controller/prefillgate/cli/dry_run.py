@@ -125,7 +125,7 @@ def _swaps(swaps: dict[str, int] | None) -> list[tuple[str, str]]:
     run = f"{swaps['least']}" if swaps["least"] == swaps["most"] else f"{swaps['least']} or {swaps['most']}"
     more = f"{swaps['replicate_clean']} more for a replicate that ends clean"
     return [
-        ("swaps", f"{run} of servers when nothing is bad"),
+        ("swaps", f"{run} of servers when nothing is bad; their time comes on top"),
         ("", f"{more}, {swaps['replicate_confirmed']} or more for one that confirms"),
     ]
 
