@@ -301,6 +301,25 @@ def test_a_candidate_that_was_restarted_since_is_not_compared_and_the_decision_s
     assert any(line.startswith("gateway: not asked: candidate: ") for line in gone.lines)
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_bad_cell_is_asked_again_on_the_server_that_it_ran_on(
+    tmp_path: Path, healthy: SimulatedServer, later: bool
+) -> None:
+    work = bench(tmp_path, marginPercent=30, acceptance=[10], budgetPrefills=12)
+    with (
+        start_simulated(seed=2, text_seed=9) as first,
+        start_simulated(seed=3, text_seed=9, fault=["bad-prompt=1"]) as second,
+        passing(second.url) as gateway,
+    ):
+        command = work.arguments(healthy.url, first.url, "--candidate", second.url, "--store", "run.db", "--json")
+        if later:
+            assert work.child(*command).json["gateway"] == []
+        ended = work.child(*command, "--gateway", gateway)
+    views = ended.json["gateway"]
+    assert views, ended.said
+    assert {view["where"] for view in views} == {"both"}  # the first server alone answers well
+
+
 # -- how it is reached
 
 

@@ -348,6 +348,27 @@ def test_the_sentence_counts_where_they_broke_and_claims_no_rate() -> None:
     assert one == "Gateway http://g: of 1 bad cell asked once more, 1 bad on both ways; one prefill each, no rate."
 
 
+def test_an_answer_that_broke_off_in_the_gateway_is_told_apart_from_a_bad_text() -> None:
+    html = answer(status=Status.FAILED, reason="NotJson", detail="a log-in page")
+    lost = answer(status=Status.FAILED, reason="ConnectionLost", detail=None)
+    sentence, _ = verdict_of(
+        compared(cell_id=0, through=html),
+        compared(cell_id=1, through=lost),
+        compared(cell_id=2, through=answer(BAD, request_id="t")),
+        compared(cell_id=3, direct=lost),
+    )
+    assert sentence == (
+        "Gateway http://g: of 4 bad cells asked once more, 3 bad only through the gateway, 1 bad only straight to the "
+        "server; one prefill each, no rate. Through it 2 of 4 got no complete answer (NotJson: a log-in page): bad by "
+        "that, not by its text."
+    )
+    gate = bad_cells("a")
+    gate.apply(compared(cell_id=0, through=lost))
+    assert [view.through_failure for view in gateway_views(gate)] == ["ConnectionLost"]
+    gate.apply(compared(cell_id=0, through=dead()))
+    assert [view.through_failure for view in gateway_views(gate)] == [None]
+
+
 def test_what_the_gateway_does_is_said_once_each() -> None:
     sentence, notes = verdict_of(
         compared(cell_id=0, through=WARM, repeat=replace(WARM, server_processed_tokens=0)),

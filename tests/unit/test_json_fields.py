@@ -268,7 +268,7 @@ def gateway_run() -> Gate:
     gate = opened(STANDARD, "two")
     for arm in ARMS:
         gate.apply(epoch(arm))
-    for case in ("two-1", "two-2", "two-3", "two-4"):
+    for case in ("two-1", "two-2", "two-3", "two-4", "two-1"):
         scored(gate, CANDIDATE, case, True, cached_tokens=0, processed_tokens=100, cold_proof=ColdProof.CACHE_OFF)
 
     def answer(bad: bool, **more: Any) -> ExtraAnswer:
@@ -284,6 +284,8 @@ def gateway_run() -> Gate:
     gate.apply(GatewayCompared(2, 2.0, "http://h", answer(True), refusal))
     elsewhere = answer(False, request_id="y", server_processed_tokens=0)
     gate.apply(GatewayCompared(1, 3.0, "http://h", direct, elsewhere, repeat=answer(False, request_id="z")))
+    lost = ExtraAnswer(Status.FAILED, 2.0, reason="ConnectionLost", detail="no complete answer")
+    gate.apply(GatewayCompared(4, 4.0, "http://h", direct, lost))
     return gate
 
 

@@ -154,10 +154,20 @@ def test_a_wrong_policy_is_named_by_its_place_in_the_run_file(
     [
         (
             {"candidate": ...},
-            "spec.candidate: missing (allowed: url, model, engine, apiKeyVariable, headerFile, caFile, clientCert, "
-            "clientKey, tlsServerName, insecure, proxy)",
+            "spec.candidate: missing (allowed: url, model, apiKeyVariable, headerFile, caFile, clientCert, clientKey, "
+            "tlsServerName, insecure, proxy, engine)",
         ),
         ({"isolation": "shared"}, 'spec.isolation: "shared" (allowed: Exclusive, Shared)'),
+        (
+            {"gateway": {"url": "ftp://gate"}},
+            'spec.gateway: url "ftp://gate" is no base URL (allowed: http://HOST:PORT or https://HOST[:PORT], with a '
+            "path if need be)",
+        ),
+        (
+            {"gateway": {"url": ["http://a:1", "http://b:1"]}},
+            "spec.gateway: url is a list (allowed: the base URL of one gateway)",
+        ),
+        ({"budgetPrefills": 0}, "spec.budgetPrefills: 0 (allowed: a whole number of 1 to 1000000)"),
         ({"baselineMaxAgeDays": 0}, "spec.baselineMaxAgeDays: 0 (allowed: a whole number of 1 to 3650)"),
         ({"replaySet": ...}, "spec.replaySet: missing (allowed: text of 1 to 4096 characters)"),
         ({"replaySet": ""}, 'spec.replaySet: "" (allowed: text of 1 to 4096 characters)'),

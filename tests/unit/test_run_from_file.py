@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.run import command
+from prefillgate.cli.run_request import requested
+from prefillgate.replay.session import RunRequest
 
 OLD, NEW = "http://127.0.0.1:1", "http://127.0.0.1:2"
 
@@ -32,6 +34,11 @@ def run(*arguments: str) -> Result:
 def plan(*arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(run(*arguments).stdout)
     return found
+
+
+def request_of(*arguments: str) -> RunRequest:
+    """What is asked for, as `run` reads it."""
+    return requested(command.make_context("run", list(arguments)).params)
 
 
 def test_a_file_alone_is_a_whole_run(tmp_path: Path) -> None:
@@ -63,6 +70,29 @@ def test_a_key_is_taken_from_the_environment_and_a_missing_one_is_named(
     told = run(file)
     assert told.return_value == 0
     assert "sesame-7" not in told.output
+
+
+def test_a_budget_of_the_file_is_the_runs_unless_an_option_says_another(tmp_path: Path) -> None:
+    file = write(tmp_path, budgetPrefills=40)
+    assert plan(file)["budget"] == 40
+    assert plan(file, "--budget", "60")["budget"] == 60
+    error = run(write(tmp_path, budgetPrefills=15)).exception
+    assert str(error).startswith("spec.budgetPrefills 15: too few prefills (allowed: 16 or more")
+
+
+def test_a_gateway_of_the_file_is_asked_as_the_file_says_unless_an_option_says_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "headers").write_text("X-Team: a\n")
+    given = {"url": "http://gate:1/", "model": "m", "headerFile": "headers"}
+    file = write(tmp_path, gateway=given)
+    asked = request_of(file).gateway
+    assert asked is not None
+    assert (asked.url, asked.model, asked.access.header_file) == ("http://gate:1", "m", tmp_path / "headers")
+    other = request_of(file, "--gateway", "http://other:1", "--gateway-model", "n").gateway
+    assert other is not None
+    assert (other.url, other.model, other.access.header_file) == ("http://other:1", "n", tmp_path / "headers")
+    assert request_of(write(tmp_path)).gateway is None
+    lone = run(write(tmp_path, gateway={**given, "apiKeyVariable": "NO_SUCH_KEY"})).exception
+    assert str(lone).startswith("gateway: NO_SUCH_KEY is not set in the environment")
 
 
 def test_both_arms_of_a_file_may_not_be_one_server_and_one_model(tmp_path: Path) -> None:

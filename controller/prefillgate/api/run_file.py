@@ -45,10 +45,9 @@ MOST_SERVERS = 64  # of one arm
 Url = Annotated[str, Field(min_length=1, max_length=2048)]
 
 
-class ArmModel(WireModel):
+class ServerModel(WireModel):
     url: Url | Annotated[list[Url], Field(min_length=1, max_length=MOST_SERVERS)]
     model: str | None = Field(default=None, min_length=1, max_length=256)
-    engine: str = Field(default="auto", min_length=1, max_length=64)
     api_key_variable: str | None = None
     header_file: str | None = Field(default=None, min_length=1, max_length=4096)
     ca_file: str | None = Field(default=None, min_length=1, max_length=4096)
@@ -59,7 +58,7 @@ class ArmModel(WireModel):
     proxy: str | None = None
 
     @model_validator(mode="after")
-    def _can_be_reached(self) -> ArmModel:
+    def _can_be_reached(self) -> ServerModel:
         for url in self.urls:
             check_url(url)
         check_urls_differ(self.urls)
@@ -74,6 +73,18 @@ class ArmModel(WireModel):
         """Every server of the arm, without slashes at the end."""
         given = [self.url] if isinstance(self.url, str) else self.url
         return tuple(url.rstrip("/") for url in given)
+
+
+class ArmModel(ServerModel):
+    engine: str = Field(default="auto", min_length=1, max_length=64)
+
+
+class GatewayModel(ServerModel):
+    @model_validator(mode="after")
+    def _is_one(self) -> GatewayModel:
+        if isinstance(self.url, list):
+            raise ValueError("url is a list (allowed: the base URL of one gateway)")
+        return self
 
 
 class DifferenceModel(WireModel):
@@ -102,6 +113,8 @@ class RunSpec(WireModel):
     arms_at_once: bool = False
     sequential: bool = False
     swap_command: list[Word] = Field(default_factory=list, max_length=100)
+    gateway: GatewayModel | None = None
+    budget_prefills: int | None = Field(default=None, ge=1, le=1_000_000)
 
     @model_validator(mode="after")
     def _two_arms(self) -> RunSpec:
@@ -153,6 +166,8 @@ class RunDocument:
     swap_command: tuple[str, ...] = ()
     source: Path | None = None
     arms_at_once: bool = False
+    gateway: Arm | None = None
+    budget_prefills: int | None = None
 
 
 def check_urls_differ(urls: Sequence[str]) -> None:
@@ -194,6 +209,8 @@ def load_run_file(path: str | Path) -> RunDocument:
         swap_command=tuple(spec.swap_command),
         source=source,
         arms_at_once=spec.arms_at_once,
+        gateway=None if spec.gateway is None else _arm(spec.gateway, source.parent),
+        budget_prefills=spec.budget_prefills,
     )
 
 
@@ -241,7 +258,7 @@ def _policy(name: str, yaml: YamlDocument, source: Path) -> PolicyDocument:
     return load_policy(file)
 
 
-def _arm(model: ArmModel, folder: Path) -> Arm:
+def _arm(model: ServerModel, folder: Path) -> Arm:
     def file(name: str | None) -> Path | None:
         return None if name is None else folder / name
 
@@ -256,7 +273,8 @@ def _arm(model: ArmModel, folder: Path) -> Arm:
         proxy=model.proxy,
     )
     first, *more = model.urls
-    return Arm(first, model.model, model.engine, access, tuple(more))
+    engine = model.engine if isinstance(model, ArmModel) else "auto"
+    return Arm(first, model.model, engine, access, tuple(more))
 
 
 def _resolved(name: str, source: Path) -> str:

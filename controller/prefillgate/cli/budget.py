@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from prefillgate.api.policy import PolicyDocument
 from prefillgate.cli.errors import BadInput
@@ -14,14 +15,21 @@ from prefillgate.core.schedule import Stop, next_step
 from prefillgate.replay.session import RunRequest
 
 
-def with_budget(policy: PolicyDocument, budget: int | None) -> PolicyDocument:
+def budget_of(options: dict[str, Any], from_file: dict[str, Any]) -> tuple[int | None, str]:
+    """The budget asked for, None where the policy's or the store's holds, and the option or the field it stands in."""
+    if options["budget"] is None and from_file.get("budget") is not None:
+        return from_file["budget"], "spec.budgetPrefills"
+    return options["budget"], "--budget"
+
+
+def with_budget(policy: PolicyDocument, budget: int | None, named: str = "--budget") -> PolicyDocument:
     """The policy with the budget asked for. Raises `BadInput` for one that could never promote."""
     if budget is None:
         return policy
     least = policy.policy.acceptance[0]
     if budget < least:
         raise BadInput(
-            f"--budget {budget}: too few prefills (allowed: {least} or more, the fresh prefills that promotion needs "
+            f"{named} {budget}: too few prefills (allowed: {least} or more, the fresh prefills that promotion needs "
             "with 0 bad)"
         )
     return replace(policy, policy=replace(policy.policy, budget=budget))
@@ -40,14 +48,14 @@ def raise_budget(journal: Journal, gate: Gate, request: RunRequest, now: float) 
         return
     if asked < gate.budget:
         raise BadInput(
-            f"--budget {asked}: the run in {request.store} may spend {gate.budget} prefills and has spent "
+            f"{request.budget_by} {asked}: the run in {request.store} may spend {gate.budget} prefills and has spent "
             f"{gate.prefills_used} (allowed: {gate.budget} or more)"
         )
     if asked == gate.budget:
         return
     step = next_step(gate)
     if isinstance(step, Stop) and step.ruling.reason not in GOES_ON:
-        say(f"--budget {asked} changes nothing: the run ended with {step.ruling.reason}, not on its budget")
+        say(f"{request.budget_by} {asked} changes nothing: the run ended with {step.ruling.reason}, not on its budget")
         return
     event = BudgetRaised(now, asked)
     say(f"budget: raised from {gate.budget} to {asked} prefills, {gate.prefills_used} are spent")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,6 +14,8 @@ from prefillgate.cli.server_options import access_of, model_of, prefixed_options
 
 if TYPE_CHECKING:
     from prefillgate.core.gate import Gate
+    from prefillgate.replay.clock import Clock
+    from prefillgate.replay.lane import Lane
     from prefillgate.replay.runner import Runner
     from prefillgate.replay.session import ArmRequest, RunRequest
 
@@ -30,20 +33,25 @@ def gateway_options(function: _F) -> _F:
     )(function)
 
 
-def gateway_of(options: dict[str, Any]) -> ArmRequest | None:
-    """The gateway asked for. Raises `BadInput` for one that cannot be an address, or options without one."""
+def gateway_of(options: dict[str, Any], known: ArmRequest | None = None) -> ArmRequest | None:
+    """The gateway asked for; options win over what a run file says of it (`known`).
+
+    Raises `BadInput` for one that cannot be an address, or options without one.
+    """
     from prefillgate.cli.errors import BadInput
     from prefillgate.cli.run_request import check_access, checked_url
     from prefillgate.replay.session import ArmRequest
 
     own = {name: value for name, value in options.items() if name.startswith(f"{PREFIX}_")}
-    if options[PREFIX] is None:
+    if options[PREFIX] is None and known is None:
         given = [f"--{name.replace('_', '-')}" for name, value in own.items() if value]
         if given:
             raise BadInput(f"{given[0]}: there is no gateway (allowed: together with --gateway URL)")
         return None
-    url = checked_url("--gateway", options[PREFIX])
-    asked = ArmRequest(url, model=model_of(own, PREFIX), access=access_of(own, PREFIX))
+    known = known or ArmRequest("")
+    url = known.url if options[PREFIX] is None else checked_url("--gateway", options[PREFIX])
+    access = access_of(own, PREFIX, known.access)
+    asked = ArmRequest(url, model=model_of(own, PREFIX) or known.model, access=access)
     check_access(PREFIX, asked)
     return asked
 
@@ -53,6 +61,20 @@ def gateway_due(request: RunRequest, gate: Gate) -> bool:
     from prefillgate.core.gateway import next_comparison
 
     return request.gateway is not None and next_comparison(gate, len(gate.compared)) is not None
+
+
+async def servers_to_ask_again(request: RunRequest, clock: Clock, stack: AsyncExitStack) -> list[Lane]:
+    """Lanes to every server of the candidate: a cell is asked again where it ran. Raises `CouldNotMeasure`."""
+    from prefillgate.cli.reach import reach
+    from prefillgate.core.cells import CANDIDATE
+
+    lanes = []
+    for number, url in enumerate(request.candidate.urls):
+        asked = replace(request.candidate, url=url, more_urls=())
+        lane = await reach(CANDIDATE, asked, request.times, clock, stack)
+        lane.number, lane.shared = number, request.shape.shared
+        lanes.append(lane)
+    return lanes
 
 
 async def check_gateway(runner: Runner, request: RunRequest, stack: AsyncExitStack) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from prefillgate.api.policy import DEFAULT_POLICY, load_policy
 from prefillgate.api.run_file import Arm, check_url, load_run_file
-from prefillgate.cli.budget import with_budget
+from prefillgate.cli.budget import budget_of, with_budget
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.gateway import gateway_of
 from prefillgate.cli.lane_request import arm_of, two_arms, with_lanes
@@ -42,7 +42,8 @@ def requested(options: dict[str, Any]) -> RunRequest:
         policy = load_policy(options["policy"] or DEFAULT_POLICY)
     if options["aa"]:
         policy = replace(policy, policy=replace(policy.policy, aa_check=True))
-    policy = with_budget(policy, options["budget"])
+    budget, budget_by = budget_of(options, from_file)
+    policy = with_budget(policy, budget, budget_by)
     shape = with_lanes(shape_of(options, from_file, baseline="baseline" in urls), urls)
     check_shape(shape, policy.policy)
     timeout = options["cell_timeout"] or from_file.get("cell_timeout") or LaneTimes().cell_timeout_seconds
@@ -56,8 +57,9 @@ def requested(options: dict[str, Any]) -> RunRequest:
         seed=seed,
         differences=(*from_file.get("differences", ()), *(_declared(text) for text in options["declare"])),
         times=LaneTimes(cell_timeout_seconds=timeout),
-        budget=options["budget"],
-        gateway=gateway_of(options),
+        budget=budget,
+        budget_by=budget_by,
+        gateway=gateway_of(options, from_file.get("gateway")),
         shape=shape,
         baseline_store=options["baseline_store"] or from_file.get("baseline_store"),
         baseline_max_age_days=options["baseline_max_age"] or from_file.get("baseline_max_age") or MAX_AGE_DAYS,
@@ -150,6 +152,8 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
         "arms_at_once": document.arms_at_once,
         "sequential": document.sequential,
         "swap_command": document.swap_command,
+        "gateway": None if document.gateway is None else arm(document.gateway),
+        "budget": document.budget_prefills,
     }
 
 

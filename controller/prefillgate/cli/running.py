@@ -11,7 +11,7 @@ from itertools import count
 from prefillgate.cli.baseline_store import show_baseline, stored_baseline
 from prefillgate.cli.budget import MENDABLE, raise_budget
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
-from prefillgate.cli.gateway import check_gateway, gateway_due
+from prefillgate.cli.gateway import check_gateway, gateway_due, servers_to_ask_again
 from prefillgate.cli.judges import compare_judges, keep_judges_apart
 from prefillgate.cli.more_lanes import more_lanes, named_lane
 from prefillgate.cli.outcome import say
@@ -130,9 +130,8 @@ async def _gateway_alone(
     journal, gate = opened
     try:
         async with AsyncExitStack() as stack:
-            lane = await reach(CANDIDATE, request.candidate, request.times, parts[1], stack)
-            lane.shared = request.shape.shared
-            runner = Runner(gate, journal, {CANDIDATE: lane}, request.replay_set, *parts)
+            first, *more = await servers_to_ask_again(request, parts[1], stack)
+            runner = Runner(gate, journal, {CANDIDATE: first}, request.replay_set, *parts, more_lanes=more)
             await check_gateway(runner, request, stack)
     except CouldNotMeasure as error:
         say(f"gateway: not asked: {error}")

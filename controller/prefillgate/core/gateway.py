@@ -115,6 +115,7 @@ def _view(gate: Gate, event: GatewayCompared) -> GatewayView:
         rewrites=rewrites_of(event, proof),
         refusal=refusal_of(event),
         detail=_detail(event),
+        through_failure=_failure(event.through),
     )
 
 
@@ -215,8 +216,17 @@ def _detail(event: GatewayCompared) -> str:
     told = []
     for way, answer in (("straight", event.direct), ("through the gateway", event.through)):
         if answer.status is not Status.OK:
-            told.append(f"{way}: {answer.reason}{f': {answer.detail}' if answer.detail else ''}")
+            told.append(f"{way}: {_why(answer)}")
     return "; ".join(told)
+
+
+def _failure(answer: ExtraAnswer) -> str | None:
+    """Why a request that was accepted got no complete answer; None where it got one, or was not accepted."""
+    return _why(answer) if answer.status is Status.FAILED else None
+
+
+def _why(answer: ExtraAnswer) -> str:
+    return f"{answer.reason}: {answer.detail}" if answer.detail else f"{answer.reason}"
 
 
 # -- in words
@@ -233,7 +243,15 @@ def gateway_sentence(views: Sequence[GatewayView]) -> str | None:
     parts = [f"{counts[where]} {words}" for where, words in WHERE_WORDS.items() if counts[where]]
     cells = "1 bad cell" if len(views) == 1 else f"{len(views)} bad cells"
     told = f"Gateway {views[0].gateway}: of {cells} asked once more, {', '.join(parts)}; one prefill each, no rate."
-    return " ".join([told, *(f"It {what}." for what in gateway_faults(views))])
+    return " ".join([told, *_broken_off(views), *(f"It {what}." for what in gateway_faults(views))])
+
+
+def _broken_off(views: Sequence[GatewayView]) -> list[str]:
+    """That answers through the gateway were none: bad in another way than a text that fails its checks."""
+    why = [view.through_failure for view in views if view.through_failure is not None]
+    if not why:
+        return []
+    return [f"Through it {len(why)} of {len(views)} got no complete answer ({why[0]}): bad by that, not by its text."]
 
 
 def gateway_faults(views: Sequence[GatewayView]) -> tuple[str, ...]:

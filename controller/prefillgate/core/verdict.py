@@ -195,6 +195,7 @@ class GatewayView:
     rewrites: tuple[str, ...]  # what shows that another body arrived than was sent
     refusal: str | None  # what the gateway says of a body that it refuses and the server takes
     detail: str = ""  # why an answer is none
+    through_failure: str | None = None  # why the gateway gave no complete answer to what it accepted
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,29 +52,35 @@ class GatewayCheck:
     model: str | None
     findings: tuple[str, ...]
     told: Callable[[str], None]
-    _seen: EpochSeen = field(init=False)
+    _seen: dict[int, EpochSeen] = field(default_factory=dict)  # the life of each server of the candidate, by its number
 
     async def run(self) -> None:
         """Ask until nothing is left to ask.
 
         Raises `EngineError` where the candidate cannot be asked, or was restarted since its last cell.
         """
-        gate, lane = self.runner.gate, self.runner.lanes[CANDIDATE]
-        seen = await lane.take_up(gate.epochs[CANDIDATE])
-        if seen is None:
-            raise TransientEngineError(f"{lane.engine.url}: the candidate was restarted since its last cell")
-        self._seen = seen
+        gate = self.runner.gate
         since = len(gate.compared)
         while (measured := next_comparison(gate, since)) is not None:
+            await self._take_up(measured.lane)
             self.told(f"gateway: asks cell {measured.cell_id} ({measured.cell.case_id}) again, straight and through it")
             self.runner.record(await self._compare(measured))
 
+    async def _take_up(self, number: int) -> None:
+        """Go on with the life of the server that the cell ran on. Raises `EngineError`."""
+        if number in self._seen:
+            return
+        lane = self.runner.lanes_of(CANDIDATE)[number]
+        seen = await lane.take_up([seen for seen in self.runner.gate.epochs[CANDIDATE] if seen.lane == number])
+        if seen is None:
+            raise TransientEngineError(f"{lane.engine.url}: the candidate was restarted since its last cell")
+        self._seen[number] = seen
+
     async def _compare(self, measured: CellMeasured) -> GatewayCompared:
         """All requests of one comparison, directly after each other, so that the prompt is in the server's cache."""
-        direct = await self._ask(
-            measured, _Way(self.runner.lanes[CANDIDATE].engine, secrets.token_hex(16), self._seen.model)
-        )
-        way = _Way(self.gateway, secrets.token_hex(16), self.model or self._seen.model)
+        own, seen = self.runner.lanes_of(CANDIDATE)[measured.lane].engine, self._seen[measured.lane]
+        direct = await self._ask(measured, _Way(own, secrets.token_hex(16), seen.model))
+        way = _Way(self.gateway, secrets.token_hex(16), self.model or seen.model)
         through = await self._ask(measured, way)
         repeat = renewed = None
         # The gateway's cache and what it does to the knob are looked into once.
@@ -98,7 +104,7 @@ class GatewayCheck:
         for lane in (*self.runner.lanes.values(), *self.runner.more_lanes):
             if not await lane.settle():
                 raise NotIdleError(f"{lane.engine.url}: it still computes an answer that broke off")
-        lane = self.runner.lanes[CANDIDATE]
+        lane = self.runner.lanes_of(CANDIDATE)[measured.lane]
         case = self.runner.replay_set.case(measured.cell.case_id)
         proof = measured.cell.cold_proof
         request = prepare(case, lane.engine, Sending(way.model, measured.seed, way.nonce, proof))

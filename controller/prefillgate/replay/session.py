@@ -60,6 +60,7 @@ class RunRequest:
     baseline_store: Path | None = None  # an earlier run whose baseline is shown beside this one
     baseline_max_age_days: float = 14.0
     budget: int | None = None  # prefills, both arms, where it is not the policy's
+    budget_by: str = "--budget"  # the option or the field that asked for it
     command: tuple[str, ...] = ()  # the words of the command line, without store and seed
     unvalidated_judge: bool = False  # a judge may judge although too few labelled examples tell what its word is worth
     must_end_at: float | None = None  # seconds since the epoch; beside the policy's deadline
