@@ -153,14 +153,14 @@ def test_a_run_that_ended_is_told_again_without_asking_any_server(healthy: Simul
 
 
 def test_out_of_time_is_a_hold_and_a_resumed_run_gets_a_new_deadline(healthy: SimulatedServer, tmp_path: Path) -> None:
-    work: Bench = bench(tmp_path, deadlineSeconds=2)
+    work: Bench = bench(tmp_path, deadlineSeconds=6)
     passed: list[Event] = []
 
     def note(gate: Gate, event: Event) -> None:
         if isinstance(event, DeadlinePassed):
             passed.append(event)
 
-    with start_simulated(seed=2, text_seed=9, time_scale=0.2) as candidate:
+    with start_simulated(seed=2, text_seed=9, time_scale=0.6) as candidate:
         request = work.request(healthy.url, candidate.url)
         first = work.run(request, Watch(acts=[note])).verdict.decision
         cells = len(stored(tmp_path / "run.db")[0].measured)
