@@ -74,8 +74,8 @@ def _examined(server: str, options: dict[str, Any]) -> Examined:
     import asyncio
     import os
 
+    from prefillgate.cli.addresses import checked_engine, checked_url
     from prefillgate.cli.errors import BadInput
-    from prefillgate.cli.run_request import checked_engine, checked_url
     from prefillgate.engines.access import AccessError, access_findings, engine_options
 
     access = access_of(options)

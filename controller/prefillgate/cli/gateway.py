@@ -38,8 +38,8 @@ def gateway_of(options: dict[str, Any], known: ArmRequest | None = None) -> ArmR
 
     Raises `BadInput` for one that cannot be an address, or options without one.
     """
+    from prefillgate.cli.addresses import check_access, checked_url
     from prefillgate.cli.errors import BadInput
-    from prefillgate.cli.run_request import check_access, checked_url
     from prefillgate.replay.session import ArmRequest
 
     own = {name: value for name, value in options.items() if name.startswith(f"{PREFIX}_")}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from prefillgate.api.policy import DEFAULT_POLICY, load_policy
-from prefillgate.api.run_file import Arm, check_url, load_run_file
+from prefillgate.api.run_file import Arm, load_run_file
+from prefillgate.cli.addresses import check_access, checked_engine
 from prefillgate.cli.budget import budget_of, with_budget
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.gateway import gateway_of
@@ -19,8 +19,6 @@ from prefillgate.cli.server_options import access_of, engine_of, model_of
 from prefillgate.cli.shape_options import MAX_AGE_DAYS, OF_A_STORE, check_shape, shape_of
 from prefillgate.core.differences import AREAS
 from prefillgate.core.journal import Difference
-from prefillgate.engines.access import AccessError, engine_options
-from prefillgate.engines.registry import engine_names
 from prefillgate.replay.lane import LaneTimes
 from prefillgate.replay.replay_set import load_replay_set
 from prefillgate.replay.session import ArmRequest, RunRequest
@@ -107,14 +105,6 @@ def _first(*values: float | None) -> float:
     return next(value for value in values if value is not None)
 
 
-def check_access(arm: str, asked: ArmRequest) -> None:
-    """Raise `BadInput` for a variable or a file that is not there, before anything is begun."""
-    try:
-        engine_options(asked.access, asked.model, os.environ)
-    except AccessError as error:
-        raise BadInput(f"{arm}: {error}") from error
-
-
 def _check_tls(urls: dict[str, ArmRequest]) -> None:
     """Raise `BadInput` for certificates that nobody would look at: http:// was written where https:// was meant."""
     if any(url.lower().startswith("https:") for asked in urls.values() for url in asked.urls):
@@ -155,20 +145,6 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
         "gateway": None if document.gateway is None else arm(document.gateway),
         "budget": document.budget_prefills,
     }
-
-
-def checked_url(option: str, url: str) -> str:
-    try:
-        check_url(url)
-    except ValueError as error:
-        raise BadInput(f"{option}: {error}") from error
-    return url.rstrip("/")
-
-
-def checked_engine(name: str) -> str:
-    if name not in engine_names():
-        raise BadInput(f"--engine: {name!r} is not known (allowed: {', '.join(engine_names())})")
-    return name
 
 
 def _declared(text: str) -> Difference:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -319,50 +318,6 @@ async def retried(options: EngineOptions, ask: Callable[[], Awaitable[_T]]) -> _
         return await ask()
 
     return await retrying(once)
-
-
-_WORDS = (
-    "river",
-    "stone",
-    "cloud",
-    "green",
-    "table",
-    "small",
-    "house",
-    "light",
-    "paper",
-    "winter",
-    "garden",
-    "open",
-    "door",
-    "water",
-    "blue",
-    "road",
-    "music",
-    "fire",
-    "bread",
-    "silver",
-    "letter",
-    "quiet",
-    "morning",
-    "horse",
-    "field",
-    "window",
-    "yellow",
-    "market",
-    "bridge",
-    "island",
-    "summer",
-    "glass",
-    "wheel",
-    "forest",
-)
-
-
-def synthetic_prompt(salt: str, words: int) -> str:
-    """A prompt of about `words` tokens that no other salt gives, from its first words on."""
-    chosen = random.Random(salt)
-    return "List: " + " ".join(chosen.choice(_WORDS) for _ in range(words))
 
 
 NO_PROMPT_TOKENS = "the server tells no prompt tokens, so cached tokens are a share of nothing: independence unknown"

@@ -45,12 +45,12 @@ from prefillgate.engines.common import (
     probe_error,
     retried,
     send_once,
-    synthetic_prompt,
     told_decode_times,
     told_fresh,
     usage_cached_tokens,
 )
 from prefillgate.engines.http import EngineOptions, HttpLane, HttpStatusError
+from prefillgate.engines.synthetic import synthetic_prompt
 from prefillgate.engines.token_count import count_prompt_tokens
 
 NAME = "llama.cpp"

@@ -38,12 +38,12 @@ from prefillgate.engines.common import (
     probe_error,
     retried,
     send_once,
-    synthetic_prompt,
     told_decode_times,
     told_fresh,
     usage_cached_tokens,
 )
 from prefillgate.engines.http import EngineOptions, HttpLane
+from prefillgate.engines.synthetic import synthetic_prompt
 
 NAME = "openai-compatible"
 _COUNTER_FLAGS = "--enable-prompt-tokens-details (vLLM), --enable-cache-report (SGLang)"
