@@ -25,8 +25,8 @@ from prefillgate.core.journal import (
 from prefillgate.core.judge import facts_of, judge
 from prefillgate.core.policy import Flag, Policy
 from prefillgate.core.schedule import StartReplicate
-from prefillgate.core.sentences import REASON_SENTENCES, percent, what_would_change
-from prefillgate.core.verdict import Decision
+from prefillgate.core.sentences import REASON_SENTENCES, SPEED_OPEN, percent, what_would_change
+from prefillgate.core.verdict import Decision, ThroughputState
 from tests.support.journals import Stepper, answer_of, cell, measure, quality_only, score, screen, started
 
 PERSON = "An override by a person with a reason."
@@ -357,6 +357,15 @@ def test_once_the_units_suffice_only_the_speed_is_wanting() -> None:
     for _ in range(32):
         score(gate, cell(case="a"))
     assert said(gate).what_would_change[0].endswith("more throughput pairs would decide the speed.")
+    assert said(gate).sentences[0] == SPEED_OPEN
+    facts = facts_of(gate)
+    leading_nowhere = replace(facts, throughput=replace(facts.throughput, pairs_needed=None))
+    wanted = "Throughput pairs that show the speed to be not worse; those so far do not lead there."
+    assert what_would_change(leading_nowhere) == (wanted, PERSON)
+    settled = replace(leading_nowhere, snapshot=replace(facts.snapshot, throughput=ThroughputState.NOT_WORSE))
+    assert what_would_change(settled) == (PERSON,)
+    only_reported = replace(leading_nowhere, snapshot=replace(facts.snapshot, throughput_required=False))
+    assert what_would_change(only_reported) == (PERSON,)
 
 
 def test_a_started_replicate_is_asked_for_by_the_schedule_in_the_same_words() -> None:

@@ -15,7 +15,7 @@ from prefillgate.core.facts import Facts
 from prefillgate.core.gateway import gateway_sentence
 from prefillgate.core.replicate import Ending, Replicate
 from prefillgate.core.sentences_shape import WITHOUT_BASELINE, shape_sentences
-from prefillgate.core.verdict import ArmCounts, Outcome
+from prefillgate.core.verdict import ArmCounts, Outcome, ThroughputState
 
 POPULATION_PROMPTS = 48
 
@@ -42,6 +42,8 @@ REASON_SENTENCES: dict[Reason, str] = {
     Reason.BUDGET_SPENT: "The budget of prefills is spent before the evidence sufficed.",
     Reason.MORE_EVIDENCE_NEEDED: "Not enough fresh prefills yet to promote, and no confirmed regression.",
 }
+
+SPEED_OPEN = "The fresh prefills are enough to promote; that decode throughput is not worse is not shown yet."
 
 
 def percent(rate: float) -> str:
@@ -76,6 +78,8 @@ def _headline(facts: Facts) -> str:
     if facts.snapshot.distrust is not None and reason is facts.snapshot.distrust.reason:
         prefix = "Could not measure" if reason in ERRORS else "The measurement cannot be trusted"
         return f"{prefix}: {facts.snapshot.distrust.sentence}."
+    if reason is Reason.MORE_EVIDENCE_NEEDED and facts.snapshot.acceptance_reached:
+        return SPEED_OPEN
     return REASON_SENTENCES[reason]
 
 
@@ -180,6 +184,8 @@ def what_would_change(facts: Facts) -> tuple[str, ...]:
             parts += _share_of_a_prompt(facts)
         if facts.snapshot.throughput_required and facts.throughput.pairs_needed:
             parts.append(f"About {facts.throughput.pairs_needed} more throughput pairs would decide the speed.")
+        elif facts.snapshot.throughput_required and facts.snapshot.throughput is ThroughputState.OPEN:
+            parts.append("Throughput pairs that show the speed to be not worse; those so far do not lead there.")
     else:
         parts.append(
             f"No number of clean prefills promotes with {facts.bad} bad; the table allows {len(policy.acceptance) - 1}."
