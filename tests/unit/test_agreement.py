@@ -45,7 +45,7 @@ def test_the_interval_is_that_of_a_share() -> None:
     ("agreement", "shortcoming"),
     [
         (Agreement(good_as_good=10, bad_as_bad=10), None),
-        (Agreement(good_as_bad=19, bad_as_good=1), None),
+        (Agreement(good_as_good=19, good_as_bad=1, bad_as_bad=1), None),
         (
             Agreement(good_as_good=10, bad_as_bad=9, unanswered=5),
             "19 labelled outputs with a verdict, fewer than 20",
@@ -85,6 +85,7 @@ def test_the_notes_name_a_judge_that_is_not_validated_and_one_that_says_nothing(
         "judge useful gives no verdict on 4 labelled outputs",
     )
     assert judge_notes("useful", Agreement(good_as_good=12, bad_as_good=8)) == (
+        "judge useful is NOT VALIDATED: its verdicts agree with the labels no more than chance does (kappa 0.00)",
         "judge useful agrees with 12 of 20 labelled outputs (95 % 0.36 to 0.81, kappa 0.00); 8 of 8 bad ones called "
         "good, 0 of 12 good ones called bad",
         "judge useful agrees no better than one that says the same of everything",
@@ -94,6 +95,16 @@ def test_the_notes_name_a_judge_that_is_not_validated_and_one_that_says_nothing(
         "good, 0 of 20 good ones called bad",
         "judge useful agrees no better than one that says the same of everything",
     )
+
+
+def test_a_judge_that_agrees_no_more_than_chance_does_is_not_validated() -> None:
+    chance = "its verdicts agree with the labels no more than chance does (kappa {})"
+    assert Agreement(good_as_good=12, bad_as_good=12).shortcoming == chance.format("0.00")
+    assert Agreement(good_as_bad=10, bad_as_bad=10).shortcoming == chance.format("0.00")
+    assert Agreement(good_as_bad=12, bad_as_good=12).shortcoming == chance.format("-1.00")
+    assert Agreement(good_as_good=12, bad_as_good=11, bad_as_bad=1).shortcoming is None  # kappa 0.08
+    # No more often right than one that calls all good, and yet of use: it finds both of the bad ones.
+    assert Agreement(good_as_good=20, good_as_bad=2, bad_as_bad=2).shortcoming is None
 
 
 def test_the_verdict_tells_what_was_measured_last() -> None:

@@ -100,3 +100,14 @@ def test_both_arms_of_a_file_may_not_be_one_server_and_one_model(tmp_path: Path)
     assert error.return_value == 2 or "same server and model" in str(error.exception)
     two = plan(write(tmp_path, candidate={"url": OLD, "model": "new"}))
     assert (two["baseline"], two["candidate"]) == (OLD, f"{OLD} (new)")
+
+
+@pytest.mark.parametrize("days", [3, 0.5])
+def test_an_age_of_a_stored_baseline_wants_a_stored_baseline(tmp_path: Path, days: float) -> None:
+    error = run(write(tmp_path), "--baseline-max-age", str(days)).exception
+    assert isinstance(error, BadInput)
+    why = f"--baseline-max-age {days:g}: no stored baseline is shown (allowed: with --baseline-store)"
+    assert str(error) == why
+    assert str(run(write(tmp_path, baselineMaxAgeDays=7)).exception).startswith("--baseline-max-age 7: no stored")
+    shown = run(write(tmp_path, baselineMaxAgeDays=7), "--baseline-store", "old.db").exception
+    assert "old.db: there is no evidence store" in str(shown)

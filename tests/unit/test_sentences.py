@@ -117,6 +117,17 @@ def test_requests_and_prefills_stand_side_by_side() -> None:
     )
 
 
+def test_a_request_that_was_never_judged_is_told_beside_the_bad_ones() -> None:
+    gate = started()
+    score(gate, cell(BASELINE), True)
+    score(gate, cell(), None)
+    score(gate, cell(), True)
+    assert said(gate).sentences[1:3] == (
+        "Candidate: 1 of 2 requests bad; by prefill 1 of 2 (1 never judged).",
+        "Baseline: 1 of 1 requests bad; by prefill 1 of 1.",
+    )
+
+
 def test_both_arms_are_told_and_an_arm_without_a_request_is_not() -> None:
     gate = started()
     score(gate, cell(BASELINE), True)

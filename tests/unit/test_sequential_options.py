@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from prefillgate.cli.errors import BadInput
 from prefillgate.cli.progress import Progress, window_line
 from prefillgate.cli.run import command
 from prefillgate.cli.run_request import requested
-from prefillgate.cli.sequential import hand_of, swap_words
+from prefillgate.cli.sequential import check_swap_command, hand_of, swap_words
 from prefillgate.core.journal import WindowOpened
 from prefillgate.replay.session import RunMismatch, RunRequest, check_same_run, plan_run
 from prefillgate.replay.swapping import PATIENCE_SECONDS, CommandHand, WaitingHand
@@ -148,6 +149,15 @@ def test_the_command_swaps_where_there_is_one_and_its_patience_is_that_of_wait_r
     patient = hand_of(asked("--sequential", "--swap-command", "swap"))
     assert (patient.patience_seconds, patient.old_life_seconds) == (PATIENCE_SECONDS, 30.0)
     assert isinstance(hand_of(asked("--sequential")), WaitingHand)  # no terminal here
+
+
+@pytest.mark.parametrize("program", ["no-such-program-here", "./no-such-file", "."])
+def test_a_swap_command_that_cannot_be_started_is_refused_before_the_first_window(program: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        check_swap_command((program, "now"))
+    check_swap_command((sys.executable,))
+    check_swap_command(())
+    assert str(refused.value).startswith(f"--swap-command: {program!r} is no program that can be started (allowed: ")
 
 
 def test_the_plan_prints_prefills_in_windows_and_the_swaps() -> None:

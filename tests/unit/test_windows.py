@@ -277,9 +277,9 @@ def test_the_notes_count_swaps_and_name_each_word_that_was_taken() -> None:
     assert window_notes(windows) == ["one server at a time: windows took turns, 0 swaps of servers"]
     windows.opened(opened(CANDIDATE, 0, detail="on a word"))
     windows.opened(opened(CANDIDATE, 0, how=FOUND))
-    assert window_notes(windows) == ["one server at a time: windows took turns, 1 swap of servers", "on a word"]
+    assert window_notes(windows) == ["on a word", "one server at a time: windows took turns, 1 swap of servers"]
     windows.opened(opened(BASELINE, 0))
-    assert window_notes(windows)[0] == "one server at a time: windows took turns, 2 swaps of servers"
+    assert window_notes(windows)[1] == "one server at a time: windows took turns, 2 swaps of servers"
     first = Windows()
     first.opened(opened(BASELINE))  # put up by the command, but not in place of another
     assert first.swaps == 0

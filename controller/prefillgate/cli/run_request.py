@@ -16,7 +16,7 @@ from prefillgate.cli.gateway import gateway_of
 from prefillgate.cli.lane_request import arm_of, two_arms, with_lanes
 from prefillgate.cli.sequential import swap_command_of
 from prefillgate.cli.server_options import access_of, engine_of, model_of
-from prefillgate.cli.shape_options import MAX_AGE_DAYS, OF_A_STORE, check_shape, shape_of
+from prefillgate.cli.shape_options import OF_A_STORE, check_shape, max_age_of, shape_of
 from prefillgate.core.differences import AREAS
 from prefillgate.core.journal import Difference
 from prefillgate.replay.lane import LaneTimes
@@ -60,7 +60,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
         gateway=gateway_of(options, from_file.get("gateway")),
         shape=shape,
         baseline_store=options["baseline_store"] or from_file.get("baseline_store"),
-        baseline_max_age_days=options["baseline_max_age"] or from_file.get("baseline_max_age") or MAX_AGE_DAYS,
+        baseline_max_age_days=max_age_of(options, from_file),
         wait_ready_seconds=_first(options["wait_ready"], from_file.get("wait_ready"), 0.0),
         unvalidated_judge=options["unvalidated_judge"],
         swap_command=swap_command_of(options, from_file, shape),

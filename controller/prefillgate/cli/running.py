@@ -17,7 +17,7 @@ from prefillgate.cli.more_lanes import more_lanes, named_lane
 from prefillgate.cli.outcome import say
 from prefillgate.cli.reach import identified, reach
 from prefillgate.cli.ready import wait_until_ready
-from prefillgate.cli.sequential import Surroundings, swapper_of
+from prefillgate.cli.sequential import Surroundings, check_swap_command, swapper_of
 from prefillgate.cli.stores import store_errors
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.gate import Gate, JournalError, fold
@@ -73,6 +73,7 @@ async def execute(request: RunRequest, watcher: Watcher, clock: Clock | None = N
             if gateway_due(request, opened[1]):
                 await _gateway_alone(request, opened, (suite, clock, watcher))
             return Finished(*opened, judge(opened[1]))
+    check_swap_command(request.swap_command)
     try:
         async with AsyncExitStack() as stack:
             lanes = await _reached(request, clock, stack)

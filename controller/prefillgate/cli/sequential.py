@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -74,6 +75,15 @@ def swap_command_of(options: dict[str, Any], from_file: dict[str, Any], shape: S
     if shape.sequential and shape.parallel:
         raise BadInput("--sequential with several servers for an arm or --arms-at-once (allowed: one server at a time)")
     return command
+
+
+def check_swap_command(command: Sequence[str]) -> None:
+    """Raise `BadInput` for a command that cannot be started: it may be wanted only after a window, an hour on."""
+    if command and shutil.which(command[0]) is None:
+        raise BadInput(
+            f"--swap-command: {command[0]!r} is no program that can be started (allowed: a name on PATH, or the path "
+            "of a file that may be executed, from the folder the run is started in)"
+        )
 
 
 def hand_of(request: RunRequest) -> Hand:

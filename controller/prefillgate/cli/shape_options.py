@@ -63,6 +63,14 @@ def shape_of(options: dict[str, Any], from_file: dict[str, Any], baseline: bool)
     )
 
 
+def max_age_of(options: dict[str, Any], from_file: dict[str, Any]) -> float:
+    """How old a stored baseline may be, in days. Raises `BadInput` where an age is given and no store."""
+    given: float | None = options["baseline_max_age"] or from_file.get("baseline_max_age")
+    if given and not (options["baseline_store"] or from_file.get("baseline_store")):
+        raise BadInput(f"--baseline-max-age {given:g}: no stored baseline is shown (allowed: with --baseline-store)")
+    return given or MAX_AGE_DAYS
+
+
 def check_shape(shape: Shape, policy: Policy) -> None:
     """Raise `BadInput` for a policy that needs what this shape has not."""
     why = "no --baseline was given" if shape.candidate_alone else "--isolation is shared" if shape.shared else None

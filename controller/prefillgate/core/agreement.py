@@ -66,6 +66,8 @@ class Agreement:
             return f"{self.answered} labelled outputs with a verdict, fewer than {MIN_EXAMPLES}"
         if not self.good or not self.bad:
             return f"all {self.answered} labelled outputs are {'good' if self.good else 'bad'}"
+        if self.kappa is not None and self.kappa <= 0:
+            return f"its verdicts agree with the labels no more than chance does (kappa {self.kappa:.2f})"
         return None
 
     @property

@@ -70,11 +70,14 @@ def _invalid(gate: Gate, arm: str) -> int:
 
 
 def notes_of(gate: Gate) -> tuple[str, ...]:
-    """What is known of the way to a server and of judges, findings of probes and run, each once; last what the gate
-    changed in the requests. What a person must not miss stands first: a screen shows two."""
+    """Each once: what is known of the way to a server, of judges, and of whose word told the arms apart, then findings
+    of probes and run; last what the gate changed in the requests. What must not be missed stands first: a screen shows
+    two."""
     epochs = [seen for arm in gate.epochs.values() for seen in arm]
     notes = [f"{seen.arm}: {finding}" for seen in epochs for finding in seen.access_findings]
     notes += [note for name, asked in gate.judges.items() for note in judge_notes(name, asked.agreement)]
+    if gate.plan.shape.sequential:
+        notes += window_notes(gate.windows)
     notes += [f"{seen.arm}: {finding}" for seen in epochs for finding in seen.findings]
     for arm, seen in gate.epochs.items():
         for lane in range(gate.plan.shape.lanes(arm)):
@@ -82,8 +85,6 @@ def notes_of(gate: Gate) -> tuple[str, ...]:
             if lives > 1:
                 notes.append(f"{arm}: {lives} lives of {server_name(gate, arm, lane)} were measured")
     notes += shape_notes(gate)
-    if gate.plan.shape.sequential:
-        notes += window_notes(gate.windows)
     if gate.unchecked():
         notes.append(f"{len(gate.unchecked())} cell measured but not checked yet: resume the run")
     notes += gateway_notes(gate)

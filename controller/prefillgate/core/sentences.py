@@ -57,8 +57,8 @@ def sentences(facts: Facts, arms: tuple[ArmCounts | None, ArmCounts]) -> tuple[s
     parts = [
         _headline(facts),
         _rollback(facts, candidate),
-        _seen("candidate", candidate),
-        _seen("baseline", baseline),
+        _seen("candidate", candidate, facts),
+        _seen("baseline", baseline, facts),
         *shape_sentences(facts),
         *(_replicate(replicate) for replicate in facts.replicates),
         gateway_sentence(facts.gateway),
@@ -99,10 +99,12 @@ def _one_in(rate: float) -> str:
     return f"1 of {whole}" if math.isclose(whole * rate, 1) else percent(rate)
 
 
-def _seen(name: str, arm: ArmCounts | None) -> str | None:
+def _seen(name: str, arm: ArmCounts | None, facts: Facts) -> str | None:
     if arm is None or not arm.requests:
         return None
     parts = [f"{arm.copies} copies", f"{arm.partial} partial", f"{arm.unknown} unknown", f"{arm.orphans} orphans"]
+    unjudged = sum(item.cell.arm == name and item.cell.outcome() is None for item in facts.classified)
+    parts.append(f"{unjudged} never judged")
     rest = ", ".join(part for part in parts if not part.startswith("0 "))
     return (
         f"{name.capitalize()}: {arm.bad_requests} of {arm.requests} requests bad; by prefill {arm.bad_prefills} of "

@@ -199,6 +199,6 @@ def next_window_cell(windows: Windows, pair: PairStanding) -> WindowCell | None:
 
 
 def window_notes(windows: Windows) -> list[str]:
-    """What a report says of the swaps: how many, and on whose word a server was taken for an arm."""
+    """What a report says of the swaps: first on whose word a server was taken for an arm, then how many."""
     times = "1 swap of servers" if windows.swaps == 1 else f"{windows.swaps} swaps of servers"
-    return [f"one server at a time: windows took turns, {times}", *windows.words]
+    return [*windows.words, f"one server at a time: windows took turns, {times}"]

@@ -94,7 +94,8 @@ class CommandHand:
                     code = await process.wait()
             except TimeoutError:
                 late = f"did not end within {self.patience_seconds:g} s"
-                raise SwapFailed(f"the swap command {late}, asked for the {order.arm}") from None
+                left = "it was ended, what it started may still run"
+                raise SwapFailed(f"the swap command {late}, asked for the {order.arm}; {left}") from None
             finally:
                 await _end(process)
             if code:
