@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prefillgate.cli import installed
+from prefillgate.cli import installed, reach
 from prefillgate.cli.main import main
 from prefillgate.hosts.llama_server import LlamaServer
 from tests.support.simulated import start_simulated
@@ -222,3 +224,43 @@ def test_a_server_that_is_not_there_could_not_be_measured_and_no_address_is_bad_
     assert (code, out) == (1, "")
     assert "ConnectionRefused" in said
     assert doctor("--server", "ftp://host")[0] == 2
+
+
+def test_a_server_that_takes_connections_and_is_silent_is_told_while_it_is_waited_for(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "QUIET_SECONDS", 0.05)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def be_silent() -> None:
+            while not over.is_set():
+                connection, _ = listener.accept()
+                with connection:
+                    over.wait(0.5)
+
+        thread = threading.Thread(target=be_silent)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        code, _, said = doctor("--server", url)
+        over.set()
+        socket.create_connection(listener.getsockname()).close()
+        thread.join()
+    assert code == 1
+    assert f"{url}: no answer for 0.05 s yet; waiting for it" in said.splitlines()
+    assert said.splitlines()[-1].startswith("prefillgate: error: ")
+
+
+def test_a_server_without_tls_and_an_empty_option_are_told_with_what_to_do(doctor: Doctor) -> None:
+    with start_simulated(seed=1) as server:
+        code, _, said = doctor("--server", server.url.replace("http:", "https:"))
+        assert (code, "(what answers there speaks no TLS: http:// instead of https://?)" in said) == (1, True)
+        assert "no answer for" not in said
+        for option in ("--model", "--api-key-env", "--tls-server-name", "--proxy", "--engine"):
+            code, _, said = doctor("--server", server.url, option, "")
+            assert (code, f"Invalid value for '{option}': it is empty" in said) == (2, True)
+        code, _, said = doctor("--server", f"{server.url}/v1/chat/completions")
+        assert (code, "--server: url" in said, "is one endpoint and not the address before /v1" in said) == (
+            *(2, True),
+            True,
+        )

@@ -226,6 +226,7 @@ def test_a_base_url_is_taken(url: str) -> None:
         ("ftp://h", "is no base URL"),
         ("http://", "is no base URL"),
         ("http://h:0", "is no base URL"),
+        ("http://h/v1/completions", "is one endpoint and not the address before /v1"),
         ("http://h:65536", "Port out of range"),
         ("http://h:x", "Port could not be cast"),
         ("http://[::1", "Invalid IPv6 URL"),

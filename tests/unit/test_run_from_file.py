@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -111,3 +112,17 @@ def test_an_age_of_a_stored_baseline_wants_a_stored_baseline(tmp_path: Path, day
     assert str(run(write(tmp_path, baselineMaxAgeDays=7)).exception).startswith("--baseline-max-age 7: no stored")
     shown = run(write(tmp_path, baselineMaxAgeDays=7), "--baseline-store", "old.db").exception
     assert "old.db: there is no evidence store" in str(shown)
+
+
+def test_an_empty_option_and_a_stored_baseline_that_is_not_there_are_bad_input(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    for option in ("--model", "--baseline-model", "--candidate-api-key-env"):
+        error = run(file, option, "").exception
+        assert isinstance(error, click.BadParameter)
+        assert error.message.startswith("it is empty")
+    assert run(file, "--policy", "").return_value == 2  # and not the standard one
+    lone = run(file, "--baseline-store", "none.db").exception
+    assert isinstance(lone, BadInput)
+    assert str(lone).startswith(
+        "--baseline-store none.db: there is no evidence store (allowed: the store of an earlier run"
+    )

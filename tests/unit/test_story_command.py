@@ -26,7 +26,7 @@ from prefillgate.core.journal import (
     SeparationKept,
 )
 from prefillgate.core.schedule import RunCell, next_step
-from prefillgate.engines.common import synthetic_prompt
+from prefillgate.engines.synthetic import synthetic_prompt
 from prefillgate.simulate.request import Route, parse
 from prefillgate.simulate.tokens import common_prefix, tokenize
 from tests.support.journals import cell, epoch, outcome, planned, quality_only

@@ -27,3 +27,5 @@ def check_url(url: str) -> None:
         raise ValueError(f"url {bare} is no base URL ({allowed})")
     if parts.query or parts.fragment or " " in url:
         raise ValueError(f"url {bare} has a query, a fragment or a space ({allowed})")
+    if parts.path.rstrip("/").endswith("/completions"):
+        raise ValueError(f"url {bare} is one endpoint and not the address before /v1 ({allowed})")

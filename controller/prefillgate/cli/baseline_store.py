@@ -34,6 +34,8 @@ def stored_baseline(request: RunRequest, suite: CheckSuite, now: float) -> Basel
     if path.resolve() == request.store.resolve():
         raise BadInput(f"--baseline-store {path}: is the store of this run itself ({ALLOWED})")
     plan = plan_run(request, 0, now, request.policy.policy)
+    if not path.is_file():
+        raise BadInput(f"--baseline-store {path}: there is no evidence store ({ALLOWED})")
     with reading(path) as (_, stored):
         try:
             shown = baseline_of(stored, path.name, now)

@@ -95,14 +95,18 @@ async def _ask(
     import secrets
 
     from prefillgate.cli.errors import BadInput, CouldNotMeasure
+    from prefillgate.cli.reach import told_to_wait
     from prefillgate.engines.base import EngineError, ModelNotServedError
     from prefillgate.engines.capability import Seen, capability_report, lists_models_without_key
     from prefillgate.engines.registry import detect, flags_of
 
     key_given = options.api_key is not None or any(header.lower() == "authorization" for header, _ in options.headers)
     try:
-        async with await detect(url, options, name) as engine:
-            identity = await engine.discover()
+        with told_to_wait(url):
+            detected = await detect(url, options, name)
+        async with detected as engine:
+            with told_to_wait(url):
+                identity = await engine.discover()
             _one_model(identity)
             look = await _at_rest(engine, patience_seconds)
             probe = await engine.probe(secrets.token_hex(8), identity.model)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 from prefillgate.api.run_file import check_url
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
+from prefillgate.cli.outcome import say
 from prefillgate.cli.server_options import access_of, engine_of, model_of
 from prefillgate.core.cells import ARMS
 from prefillgate.engines.access import AccessError, access_findings, engine_options
@@ -16,6 +19,8 @@ from prefillgate.engines.registry import AUTO, detect, engine_names
 from prefillgate.replay.clock import Clock
 from prefillgate.replay.lane import Lane, LaneTimes
 from prefillgate.replay.session import ArmRequest
+
+QUIET_SECONDS = 5.0  # without a word from a server, after which a person is told what is waited for
 
 
 def one_server(options: dict[str, Any]) -> ArmRequest:
@@ -30,6 +35,20 @@ def one_server(options: dict[str, Any]) -> ArmRequest:
     return ArmRequest(url.rstrip("/"), model_of(options), engine, access_of(options))
 
 
+@contextmanager
+def told_to_wait(url: str) -> Iterator[None]:
+    """Say that a server has not answered yet: one that takes connections and is silent costs minutes."""
+
+    def tell() -> None:
+        say(f"{url}: no answer for {QUIET_SECONDS:g} s yet; waiting for it", "waiting")
+
+    told = asyncio.get_running_loop().call_later(QUIET_SECONDS, tell)
+    try:
+        yield
+    finally:
+        told.cancel()
+
+
 async def reach(arm: str, asked: ArmRequest, times: LaneTimes, clock: Clock, stack: AsyncExitStack) -> Lane:
     """A lane to the server, its engine known and open until `stack` closes.
 
@@ -40,7 +59,8 @@ async def reach(arm: str, asked: ArmRequest, times: LaneTimes, clock: Clock, sta
     except AccessError as error:
         raise BadInput(f"{arm}: {error}") from error
     try:
-        engine = await stack.enter_async_context(await detect(asked.url, options, asked.engine))
+        with told_to_wait(asked.url):
+            engine = await stack.enter_async_context(await detect(asked.url, options, asked.engine))
     except EngineError as error:
         raise CouldNotMeasure(f"{arm}: {error}") from error
     lane = Lane(arm, engine, clock, times)
@@ -54,7 +74,8 @@ async def identified(arm: str, lane: Lane) -> Identity:
     Raises `BadInput` where a model must be named or another one, `CouldNotMeasure` where no server answers.
     """
     try:
-        return await lane.identify()
+        with told_to_wait(lane.engine.url):
+            return await lane.identify()
     except AmbiguousModelError as error:
         option = f"--{arm}-model" if arm in ARMS else "--model"
         raise BadInput(f"{arm}: {error} (allowed: one of them, named by {option})") from error

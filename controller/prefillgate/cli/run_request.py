@@ -37,7 +37,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
     replay_set = load_replay_set(set_name)
     policy = from_file.get("policy")
     if options["policy"] is not None or policy is None:
-        policy = load_policy(options["policy"] or DEFAULT_POLICY)
+        policy = load_policy(DEFAULT_POLICY if options["policy"] is None else options["policy"])
     if options["aa"]:
         policy = replace(policy, policy=replace(policy.policy, aa_check=True))
     budget, budget_by = budget_of(options, from_file)

@@ -80,7 +80,14 @@ def _added(function: _F, prefix: str, option: _Option) -> _F:
     if option.metavar is None:
         return click.option(flag, is_flag=True, help=text)(function)
     kind: Any = click.Path(path_type=Path) if option.field in _FILES else ENGINE if option.name == "engine" else str
-    return click.option(flag, metavar=option.metavar, type=kind, help=text)(function)
+    return click.option(flag, metavar=option.metavar, type=kind, help=text, callback=_not_empty)(function)
+
+
+def _not_empty(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """The value. Raises `BadParameter` for an empty one: a variable of a script that was never set, no wish."""
+    if isinstance(value, str) and not value.strip():
+        raise click.BadParameter("it is empty (allowed: a value, or leave the option out)")
+    return value
 
 
 def _given(options: dict[str, Any], arm: str, name: str) -> Any:

@@ -59,12 +59,12 @@ def tell_resume(what: str, command: str) -> None:
 
 
 def tell_beginning(argv: Sequence[str]) -> None:
-    """After a run that was interrupted before it had a store: what was typed, which begins it."""
+    """After a run that was interrupted before it had a store, or that only planned: what was typed, which begins it."""
     name = next((word for word in argv if not word.startswith("-")), None)
     if name != "run" or _state.resume_told:
         return
     command = " ".join(map(quoted, ["prefillgate", *argv]))
-    say("interrupted before anything was asked; this command begins:", "stopped")
+    say("interrupted before anything was kept; this command begins:", "stopped")
     say(command, "resume", command=command)
 
 

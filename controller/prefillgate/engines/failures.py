@@ -84,6 +84,8 @@ def _tls_words(error: ssl.SSLError, words: str) -> str:
     reason = error.reason or ""
     if "ALERT" in reason and any(sign in reason for sign in ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE")):
         return one_line(f"{words} (the server wants a client certificate it knows: --client-cert)", DETAIL_LIMIT)
+    if reason == "WRONG_VERSION_NUMBER":
+        return one_line(f"{words} (what answers there speaks no TLS: http:// instead of https://?)", DETAIL_LIMIT)
     return words
 
 
