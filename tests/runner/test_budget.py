@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import BudgetRaised, CellMeasured
 from prefillgate.evidence import SqliteJournal
-from tests.support.runs import Bench, bench, ended, measured, start, stored
+from tests.support.runs import Bench, Ended, bench, ended, measured, start, stored
 from tests.support.simulated import SimulatedServer, start_simulated
 
 
@@ -160,3 +161,34 @@ def test_a_replicate_that_could_not_be_afforded_runs_with_a_larger_budget(
     assert last.json["reason"] == "RegressionConfirmed"
     assert len(last.json["replicates"]) == 1
     assert last.json["budget"] == used + 60
+
+
+def test_a_run_file_may_raise_the_budget_and_keeps_the_one_that_an_option_raised(
+    healthy: SimulatedServer, work: Bench
+) -> None:
+    with start_simulated(seed=2, text_seed=9) as candidate:
+        plain = work.arguments(healthy.url, candidate.url)
+        given = {flag.lstrip("-"): value for flag, value in zip(plain[1::2], plain[2::2], strict=False)}
+
+        def run(budget: int, *more: str) -> Ended:
+            spec = {
+                "baseline": {"url": healthy.url},
+                "candidate": {"url": candidate.url},
+                "replaySet": given["replay-set"],
+                "policy": given["policy"],
+                "store": "run.db",
+                "budgetPrefills": budget,
+            }
+            document = {"apiVersion": "prefillgate.io/v1alpha1", "kind": "Run", "spec": spec}
+            (work.folder / "gate.yaml").write_text(json.dumps(document))
+            return work.child("run", "gate.yaml", *more)
+
+        assert run(16).code == 10
+        assert stored(work.folder / "run.db")[0].budget == 16
+        raised = run(17)
+        assert "budget: raised from 16 to 17 prefills, 16 are spent" in raised.lines
+        assert run(17, "--budget", "18").code == 0
+        again = run(17)
+    assert again.code == 0, again.said
+    assert "budget: 18 prefills, as the store has it (spec.budgetPrefills says 17)" in again.lines
+    assert raises(work.folder / "run.db") == [17, 18]

@@ -38,13 +38,17 @@ def with_budget(policy: PolicyDocument, budget: int | None, named: str = "--budg
 def raise_budget(journal: Journal, gate: Gate, request: RunRequest, now: float) -> None:
     """Write down that a run in its store may spend more. Raises `BadInput` for less than it may spend already.
 
-    Without --budget the store keeps the budget it has, whatever the policy's file says by now.
+    Without --budget the store keeps the budget it has, whatever the policy's file says by now; of a run file only a
+    larger one counts, since the run may have gone on with the command that was printed.
     """
     asked = request.budget
     if asked is None:
         policy = request.policy.policy.budget
         if policy != gate.plan.policy.budget:
             say(f"budget: {gate.budget} prefills, as the store has it (the policy says {policy}; --budget raises it)")
+        return
+    if asked < gate.budget and request.budget_by != "--budget":
+        say(f"budget: {gate.budget} prefills, as the store has it ({request.budget_by} says {asked})")
         return
     if asked < gate.budget:
         raise BadInput(
