@@ -57,8 +57,6 @@ def minutes_rows(document: dict[str, Any], plan: TimedPlan | None) -> Iterator[R
         span = spans[name]
         if span is not None:
             yield "minutes", f"{words_of(span)} {words}"
-    if plan.shape.sequential:
-        yield "minutes", "without the swaps: add to each what the swaps named below take"
 
 
 def _timed_rows(document: dict[str, Any], plan: TimedPlan) -> Iterator[Row]:
