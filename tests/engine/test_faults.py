@@ -544,3 +544,14 @@ def test_cached_tokens_of_an_untold_number_of_prompt_tokens_are_no_witness() -> 
         assert known.counter_alive
         assert known.cold_proof is not None
         assert known.findings == ()
+
+
+def test_counters_are_missed_only_where_the_replies_tell_what_they_could_confirm() -> None:
+    def findings(cached: int | None, processed: int | None) -> tuple[str, ...]:
+        told = {"prompt_tokens": 100, "cached_tokens": cached, "processed_tokens": processed}
+        return llama_cpp.judge_probe([Answer(AnswerStatus.OK, 0.0, 1.0, **told)] * 3, None).findings
+
+    missed = "no counters at /metrics: start the server with --metrics for a second witness"
+    assert findings(None, None)[-1] == "the replies tell no counts that /metrics could confirm: no second witness"
+    assert missed not in findings(None, None)
+    assert findings(None, 100)[-1] == findings(0, None)[-1] == findings(0, 100)[-1] == missed

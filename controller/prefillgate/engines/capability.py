@@ -118,7 +118,7 @@ def _witness(probe: Capabilities) -> Capability:
         return Capability(
             WITNESS,
             Standing.MISSING,
-            "no counters of the server's own: a reply's word for a fresh prefill stands alone",
+            "no total of the server's own confirms its replies: a reply's word for a fresh prefill stands alone",
         )
     if probe.counters_agree:
         return Capability(WITNESS, Standing.OK, "the server's own counters moved by what its replies told")

@@ -348,7 +348,9 @@ def judge_probe(steps: list[Answer], agree: bool | None) -> Capabilities:
             f"`cache_prompt: false` is not honoured: {cold.cached_tokens} and {again.cached_tokens} of "
             f"{again.prompt_tokens} prompt tokens came from the cache"
         )
-    if agree is None:
+    if agree is None and any(step.processed_tokens is step.cached_tokens is None for step in steps):
+        findings.append("the replies tell no counts that /metrics could confirm: no second witness")
+    elif agree is None:
         findings.append("no counters at /metrics: start the server with --metrics for a second witness")
     proof = ColdProof.CACHE_OFF.value if honoured else None
     return Capabilities(alive, proof, agree, tuple(dict.fromkeys(findings)), told_decode_times(steps))
