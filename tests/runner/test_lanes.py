@@ -240,6 +240,7 @@ def test_servers_that_show_no_marker_keep_lives_of_their_own(tmp_path: Path) -> 
     ("given", "message"),
     [
         (["--candidate", "{one}", "--candidate", "{one}/"], '--candidate: url "{one}" is named twice for one arm'),
+        (["--candidate", "{one}", "--candidate", "{one}/v1"], '--candidate: url "{one}/v1" is named twice for one arm'),
         (["--candidate", "{one}", "--candidate", "{base}"], "--baseline and --candidate are the same server and model"),
         (
             ["--candidate", "{one}", "--candidate", "{base}", "--candidate-model", "x"],

@@ -172,8 +172,9 @@ class RunDocument:
 
 def check_urls_differ(urls: Sequence[str]) -> None:
     """Raise ValueError where one arm names a server twice: each lane has a server of its own."""
+    places = [url.rstrip("/").removesuffix("/v1").rstrip("/") for url in urls]
     for number, url in enumerate(urls):
-        if url in urls[:number]:
+        if places[number] in places[:number]:
             raise ValueError(f"url {shown(url)} is named twice for one arm (allowed: each server once)")
 
 
