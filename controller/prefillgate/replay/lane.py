@@ -6,11 +6,9 @@ answer) or invalid (not accepted, other traffic, another server life), decided b
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from prefillgate.api.replay_set import Case
 from prefillgate.core.cells import Cell, ColdProof, Status
@@ -33,6 +31,7 @@ from prefillgate.engines.http import encode_body
 from prefillgate.replay.clock import Clock
 from prefillgate.replay.kept_request import keep_request
 from prefillgate.replay.request import Sending, prepare
+from prefillgate.replay.witnesses import output_delta, processed_delta, processed_tokens, reported, settled
 from prefillgate.report.clean import one_line
 
 SETTLE_POLL_SECONDS = 0.05
@@ -43,7 +42,6 @@ COUNTERS_DISAGREE = (
 )
 UNMARKED = "unmarked"  # the epoch of a server that shows no marker of its life
 BUSY_STATUS = frozenset({429, 503})  # asks to be left alone; the core counts it apart from refusals
-LARGEST_COUNT = 2**53  # beyond it a server's counter is no count
 _GONE = frozenset({"ConnectionRefused", "ConnectTimeout", "ConnectionLost", "Busy"})
 
 
@@ -195,7 +193,7 @@ class Lane:
         if answer.status is not AnswerStatus.OK:
             return self._measurement(step, case, answer, (request, None, None))
         counters, invalid = await self._look_after(before.counters, answer)
-        return self._measurement(step, case, answer, (request, invalid, _delta(before.counters, counters)))
+        return self._measurement(step, case, answer, (request, invalid, processed_delta(before.counters, counters)))
 
     async def take_up(self, lives: Sequence[EpochSeen]) -> EpochSeen | None:
         """Go on with the life of the server that is among those probed before; None where it has another one now.
@@ -223,7 +221,7 @@ class Lane:
         if answer.status is not AnswerStatus.OK:
             return answer, None
         counters, confounded = await self._look_after(before.counters, answer)
-        return answer, None if confounded is not None else _delta(before.counters, counters)
+        return answer, None if confounded is not None else processed_delta(before.counters, counters)
 
     def _request(self, step: RunCell, case: Case) -> PreparedRequest:
         assert self.seen is not None
@@ -263,7 +261,7 @@ class Lane:
         until = self._clock.now() + self.times.settle_seconds
         try:
             look = await self.engine.look()
-            while not (self.shared or _settled(before, look, answer)) and self._clock.now() < until:
+            while not (self.shared or settled(before, look, answer)) and self._clock.now() < until:
                 await self._clock.sleep(SETTLE_POLL_SECONDS)
                 look = await self.engine.look()
         except EngineError as error:
@@ -275,8 +273,8 @@ class Lane:
         return look.counters, self._confounded(before, look, answer)
 
     def _confounded(self, before: Counters | None, after: Look, answer: Answer) -> str | None:
-        moved, processed = _delta(before, after.counters), _processed(answer)
-        output = _output_delta(before, after.counters)
+        moved, processed = processed_delta(before, after.counters), processed_tokens(answer)
+        output = output_delta(before, after.counters)
         if (moved or 0) < 0 or (output or 0) < 0:
             self.swapped()
             return "EpochChanged: the server's counters went backwards, it was restarted during the cell"
@@ -304,7 +302,7 @@ class Lane:
         if confounded is not None:
             status = Status.INVALID
             reason, _, detail = confounded.partition(": ")
-        cell = replace(self._cell(step, case, status), **_reported(answer, status), counter_processed_tokens=moved)
+        cell = replace(self._cell(step, case, status), **reported(answer, status), counter_processed_tokens=moved)
         event = replace(
             self._event(step, cell),
             reason=reason,
@@ -366,57 +364,6 @@ class Lane:
             place=step.place,
             lane=step.lane,
         )
-
-
-def _reported(answer: Answer, status: Status) -> dict[str, Any]:
-    """The counters as reported, and the digest of a complete output."""
-    said = "\x00".join((answer.reasoning, answer.content, answer.tool_calls))
-    digest = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest() if status is Status.OK else None
-    return {
-        "started_at": answer.started_at,
-        "ended_at": answer.ended_at,
-        "prompt_tokens": answer.prompt_tokens,
-        "cached_tokens": answer.cached_tokens,
-        "processed_tokens": answer.processed_tokens,
-        "output_tokens": answer.output_tokens,
-        "prefill_ms": answer.prefill_ms,
-        "decode_ms": answer.decode_ms,
-        "finish_reason": answer.finish_reason,
-        "request_id": answer.request_id,
-        "output_sha256": digest,
-    }
-
-
-def _settled(before: Counters | None, look: Look, answer: Answer) -> bool:
-    """Whether the counters moved by what the answer reports, as far as both are told, and nothing runs any more."""
-    moved, processed = _delta(before, look.counters), _processed(answer)
-    caught_up = moved is None or processed is None or moved >= processed or moved < 0
-    return caught_up and look.activity.idle is not False
-
-
-def _processed(answer: Answer) -> int | None:
-    if answer.processed_tokens is not None:
-        return answer.processed_tokens
-    if answer.prompt_tokens is None or answer.cached_tokens is None:
-        return None
-    return answer.prompt_tokens - answer.cached_tokens
-
-
-def _delta(before: Counters | None, after: Counters | None) -> int | None:
-    if before is None or after is None:
-        return None
-    return _moved(before.prompt_tokens_processed, after.prompt_tokens_processed)
-
-
-def _output_delta(before: Counters | None, after: Counters | None) -> int | None:
-    return None if before is None or after is None else _moved(before.output_tokens, after.output_tokens)
-
-
-def _moved(before: float | None, after: float | None) -> int | None:
-    """By how much a counter moved; None where it is not told or no count of tokens."""
-    if before is None or after is None or not (abs(before) < LARGEST_COUNT and abs(after) < LARGEST_COUNT):
-        return None
-    return int(after - before)
 
 
 def _reason(error: EngineError) -> str:
