@@ -122,12 +122,10 @@ def _measurement(gate: Gate, standing: PairStanding, classes: Mapping[int, Class
 
 
 def _tells_speed(event: CellMeasured, classes: Mapping[int, Classified], policy: ThroughputPolicy) -> bool:
-    cell = event.cell
-    item = classes.get(id(cell))
-    if cell.status is not Status.OK or item is None or item.cell_class is not CellClass.FRESH:
-        return False
+    cell, item = event.cell, classes.get(id(event.cell))
+    fresh = cell.status is Status.OK and item is not None and item.cell_class is CellClass.FRESH
     tokens, time = cell.output_tokens, cell_ms_per_token(cell.output_tokens, cell.decode_ms)
-    return tokens is not None and tokens >= policy.min_output_tokens and time is not None
+    return fresh and tokens is not None and tokens >= policy.min_output_tokens and time is not None
 
 
 def _ms(events: Iterable[CellMeasured]) -> float:
@@ -136,7 +134,8 @@ def _ms(events: Iterable[CellMeasured]) -> float:
 
 
 def _tokens(prompts: Iterable[list[CellMeasured]]) -> int:
-    return sum(event.cell.output_tokens or 0 for events in prompts for event in events)
+    told = (event.cell.output_tokens for events in prompts for event in events)
+    return sum(tokens for tokens in told if tokens is not None)
 
 
 def _outputs(prompts: Iterable[list[CellMeasured]]) -> str | None:
