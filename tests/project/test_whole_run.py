@@ -150,3 +150,26 @@ def test_forgets_a_child_without_the_mark_and_a_grandchild_with_it():
 def test_a_program_without_name_or_version_cannot_be_recorded(name: str, version: str) -> None:
     with pytest.raises(ValueError, match="is empty"):
         programs.record_real_program(name, version, "tests/unit/test_x.py::test_x")
+
+
+def test_what_measures_real_servers_has_one_worker_and_every_other_file_of_servers_has_one_each(
+    run: Run, tmp_path: Path
+) -> None:
+    tells = """
+import os, pathlib, pytest
+@pytest.mark.parametrize("number", range(6))
+def test_who(number):
+    with open("who.txt", "a") as file:
+        file.write(f"{pathlib.Path(__file__).stem} {os.environ['PYTEST_XDIST_WORKER']}\\n")
+"""
+    real = ("engine/test_one.py", "demo/test_two.py", "contract/test_three.py")
+    others = ("runner/test_four.py", "story/test_five.py")
+    seen = run({"unit/test_a.py": SPOKE} | dict.fromkeys((*real, *others), tells), "-n2", "--dist=loadgroup")
+    assert seen.returncode == 0, seen.stdout
+    workers: dict[str, set[str]] = {}
+    for row in (tmp_path / "who.txt").read_text().splitlines():
+        name, worker = row.split()
+        workers.setdefault(name, set()).add(worker)
+    assert {name: len(found) for name, found in workers.items()} == dict.fromkeys(workers, 1)
+    assert len(workers["test_one"] | workers["test_two"] | workers["test_three"]) == 1
+    assert len(workers) == len(real) + len(others)

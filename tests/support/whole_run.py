@@ -4,8 +4,9 @@
 * A *whole run* (all of tests/, nothing filtered on the command line) fails when an expected program was spoken to
   by no test, and when any test was skipped, expected to fail, or deselected: a claim nobody checked is not green.
 * Any run fails when it leaves a process behind. What is left is ended, by its own process id.
-* With several workers, tests of the folders in `PARALLEL` are spread over them first; all others (they start servers
-  and measure them) follow in one worker, in order, with the other cores left to the servers.
+* With several workers, tests of the folders in `PARALLEL` are spread over them first. Those of the folders in `REAL`
+  (they measure real servers) follow in one worker, in order; of all others each file has one worker, so that what a
+  file starts is started once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tests.support import leftovers, programs
 
 # Longest first: a long test that starts last would run alone.
 PARALLEL = ("simulation", "evidence", "report", "project", "unit")
+REAL = ("demo", "first_hour", "engine", "contract")
 FILTERS = {"-k", "-m", "--deselect", "--ignore", "--ignore-glob", "--lf", "--last-failed", "--sw", "--stepwise"}
 
 
@@ -37,12 +39,20 @@ class WholeRun:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Parallel folders first, and everything else in one group for one worker."""
-        for item in items:
-            if _folder(self._config, item) not in PARALLEL:
-                item.add_marker(pytest.mark.xdist_group("servers"))
-        order = {name: place for place, name in enumerate(PARALLEL)}
-        items.sort(key=lambda item: order.get(_folder(self._config, item), len(PARALLEL)))
+        """Parallel folders first, then those with real servers, then the others."""
+        order = {name: place for place, name in enumerate((*PARALLEL, *REAL))}
+        items.sort(key=lambda item: order.get(_folder(self._config, item), len(order)))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Who runs what. By folder and file: the marks that pytest-xdist reads are lost under pytest 9.2."""
+        from xdist.scheduler import LoadScopeScheduling
+
+        class ByFolder(LoadScopeScheduling):
+            def _split_scope(self, nodeid: str) -> str:
+                return group_of(nodeid)
+
+        return ByFolder(config, log) if config.getvalue("dist") == "loadgroup" else None
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Deselected by whatever means: a filter in a configuration file counts too."""
@@ -116,6 +126,16 @@ def _folder(config: pytest.Config, item: pytest.Item) -> str:
     tests = config.rootpath / "tests"
     parts = item.path.relative_to(tests).parts if item.path.is_relative_to(tests) else ()
     return parts[0] if len(parts) > 1 else ""
+
+
+def group_of(nodeid: str) -> str:
+    """What must stay in one worker: a test of a parallel folder, all real servers, or a file."""
+    path = nodeid.partition("::")[0]
+    parts = path.split("/")
+    folder = parts[1] if parts[0] == "tests" and len(parts) > 2 else ""
+    if folder in PARALLEL:
+        return nodeid
+    return "real servers" if folder in REAL else path
 
 
 def is_whole(config: pytest.Config) -> bool:
