@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from prefillgate.api.access import Access
 from prefillgate.cli.run import command
@@ -70,3 +71,15 @@ def test_what_an_option_does_not_say_is_taken_from_what_is_known() -> None:
     known = Access(api_key_variable="FROM_FILE", ca_file=Path("file.pem"))
     options = options_of("--candidate-ca-file", "option.pem")
     assert access_of(options, "candidate", known) == Access(api_key_variable="FROM_FILE", ca_file=Path("option.pem"))
+
+
+def test_help_tells_the_options_of_each_side_in_one_line() -> None:
+    text = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
+    common = "-model, -engine, -api-key-env, -header-file, -ca-file, -client-cert, -client-key, -tls-server-name, "
+    for arm in ARMS:
+        assert f"--{arm}-... Options of a server for the {arm} alone: {common}-insecure, -proxy." in text
+        assert f"--{arm}-ca-file" not in text
+    gateway = common.replace("-engine, ", "")
+    assert f"--gateway-... Options of a server for the gateway alone: {gateway}-insecure, -proxy." in text
+    for name in VALUES:
+        assert f" --{name} " in text

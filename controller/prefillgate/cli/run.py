@@ -18,7 +18,7 @@ from prefillgate.cli.gateway import gateway_options
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
 from prefillgate.cli.sequential import sequential_options
-from prefillgate.cli.server_options import server_options, unvalidated_judge_option
+from prefillgate.cli.server_options import SidedCommand, server_options, unvalidated_judge_option
 from prefillgate.cli.shape_options import shape_options
 from prefillgate.cli.speaking import tell_resume
 from prefillgate.cli.stores import keep_from_overwriting
@@ -36,7 +36,7 @@ Examples:
 """
 
 
-@click.command(name="run", epilog=EXAMPLES)
+@click.command(name="run", cls=SidedCommand, epilog=EXAMPLES)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--baseline",

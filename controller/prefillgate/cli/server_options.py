@@ -44,6 +44,31 @@ _OPTIONS = (
 _FILES = frozenset({"header_file", "ca_file", "client_cert", "client_key"})
 
 
+class SidedCommand(click.Command):
+    """A command whose `--help` tells the options of one side in one line: thirty of them would bury the others."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those of each side together."""
+        rows, sides = [], dict[str, list[str]]()
+        for parameter in self.get_params(ctx):
+            side = _side_of(parameter.name or "")
+            record = parameter.get_help_record(ctx)
+            if side:
+                sides.setdefault(side, []).append(parameter.opts[0].removeprefix(f"--{side}"))
+            elif record is not None:
+                rows.append(record)
+        for side, names in sides.items():
+            rows.append((f"--{side}-...", f"Options of a server for the {side} alone: {', '.join(names)}."))
+        with formatter.section("Options"):
+            formatter.write_dl(rows)
+
+
+def _side_of(name: str) -> str:
+    """The side that a parameter is of, or an empty string for one of the whole command."""
+    side, _, rest = name.partition("_")
+    return side if any(option.name.replace("-", "_") == rest for option in _OPTIONS) else ""
+
+
 def server_options(*arms: str) -> Callable[[_F], _F]:
     """Add the options of one server, and of each of `arms` with its name in front."""
 
