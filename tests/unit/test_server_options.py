@@ -74,7 +74,7 @@ def test_what_an_option_does_not_say_is_taken_from_what_is_known() -> None:
 
 
 def test_help_tells_the_options_of_each_side_in_one_line() -> None:
-    text = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
+    text = " ".join(CliRunner().invoke(command, ["--help"], terminal_width=1000).output.split())
     common = "-model, -engine, -api-key-env, -header-file, -ca-file, -client-cert, -client-key, -tls-server-name, "
     for arm in ARMS:
         assert f"--{arm}-... Options of a server for the {arm} alone: {common}-insecure, -proxy." in text
