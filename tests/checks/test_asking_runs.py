@@ -100,10 +100,10 @@ def test_what_is_known_of_a_judge_is_printed_and_a_resumed_run_does_not_ask_agai
     with judge_server(says_bad_of("rubbish")) as judge:
         work = judged_bench(tmp_path, judge.url)
         arguments = work.arguments(arms.healthy.url, arms.other.url, "--store", "run.db")
-        write_policy(work.policy_path, **{**_spec(work), "deadlineSeconds": 1, "baselinePassPrefills": 100})
-        first = work.child(*arguments)
+        write_policy(work.policy_path, **{**_spec(work), "budgetPrefills": 16})
+        first = work.child(*arguments)  # which ends on its budget
         asked = sum("clean text" in text or "rubbish text" in text for text in judge.texts)
-        second = work.child(*arguments)
+        second = work.child(*arguments, "--budget", "60")
         after = sum("clean text" in text or "rubbish text" in text for text in judge.texts)
     line = "judge useful agrees with 24 of 24 labelled outputs"
     assert any(line in said for said in first.lines)
@@ -120,11 +120,11 @@ def _spec(work: Bench) -> dict[str, Any]:
 def test_other_labelled_outputs_are_asked_about_again(tmp_path: Path, arms: Arms) -> None:
     with judge_server(says_bad_of("rubbish")) as judge:
         work = judged_bench(tmp_path, judge.url)
-        write_policy(work.policy_path, **{**_spec(work), "deadlineSeconds": 1, "baselinePassPrefills": 100})
+        write_policy(work.policy_path, **{**_spec(work), "budgetPrefills": 16})
         arguments = work.arguments(arms.healthy.url, arms.other.url, "--store", "run.db")
         work.child(*arguments)
         write_examples(tmp_path / "examples.jsonl", 11, 11)
-        work.child(*arguments)
+        work.child(*arguments, "--budget", "60")
     found = [event.agreement.answered for event in compared(tmp_path / "run.db")]
     assert found == [24, 22]
 

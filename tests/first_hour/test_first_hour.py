@@ -107,7 +107,7 @@ def session(hour: Session, request: pytest.FixtureRequest) -> Session:
 
 @pytest.fixture
 def gate(session: Session) -> Gate:
-    return stored(session.folder / "gate.db")
+    return stored(session.folder / "gate.db")[0]
 
 
 def test_every_command_of_the_section_is_played_and_ends_as_it_should(session: Session) -> None:

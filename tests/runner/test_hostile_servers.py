@@ -115,7 +115,7 @@ def test_counters_that_hang_void_the_cell_and_not_the_run(
 
     # The patience itself, 90 s, is not under test.
     impatient = EngineOptions(read_timeout_seconds=0.5)
-    monkeypatch.setattr("prefillgate.cli.running.EngineOptions", lambda **_: impatient)
+    monkeypatch.setattr("prefillgate.engines.access.EngineOptions", lambda **_: impatient)
     verdict, gate = verdict_behind(healthy, tmp_path, {"/metrics": after(4, hang)})
     assert verdict.decision.reason == "InvalidCells"
     assert [event.reason for event in measured(gate, CANDIDATE, Status.INVALID)][1:] == ["Timeout"] * 2

@@ -67,6 +67,13 @@ def test_every_fault_of_the_table_is_planted_by_a_test() -> None:
     assert [fault.name for fault in FAULTS if f'"{fault.name}=' not in planted] == []
 
 
+def test_a_server_whose_prompts_cannot_be_counted_has_no_such_route() -> None:
+    for fault, status in ((["tokenize-absent=1"], 404), ([], 200)):
+        with start_simulated(fault=fault) as server:
+            reply = httpx.post(f"{server.url}/tokenize", json={"content": "one two"}, trust_env=False)
+        assert reply.status_code == status
+
+
 def test_an_ignored_knob_leaves_the_cache_on(faulty: SimulatedServer) -> None:
     ask(faulty, case("deaf"))
     reply = ask(faulty, case("deaf"), cache_prompt=False)
