@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+
+from tests.support.serving import serving
 
 Plan = Callable[[dict[str, Any], int], Any]
 """Given the request's body and its number from 1: the content of an answer (text or a JSON value), or a response."""
@@ -66,7 +67,6 @@ def chat(content: Any, **message: Any) -> web.Response:
 def judge_server(plan: Plan) -> Iterator[JudgeServer]:
     """The endpoint, until the block ends."""
     seen = JudgeServer()
-    loop, started = asyncio.new_event_loop(), threading.Event()
 
     async def complete(request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -77,35 +77,10 @@ def judge_server(plan: Plan) -> Iterator[JudgeServer]:
             said = await said
         return said if isinstance(said, web.StreamResponse) else chat(said)
 
-    async def serve() -> web.AppRunner:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_post("/v1/chat/completions", complete)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        seen.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        return runner
-
-    def work() -> None:
-        runner = loop.run_until_complete(serve())
-        loop.call_soon(started.set)  # not before the loop runs for good: a stop could come to the first run
-        loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        if left:
-            loop.run_until_complete(asyncio.wait(left))
-        loop.close()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    started.wait()
-    try:
+    app = web.Application(client_max_size=2**26)
+    app.router.add_post("/v1/chat/completions", complete)
+    with serving(app) as seen.url:
         yield seen
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
 
 
 def write_examples(path: Path, good: int = 12, bad: int = 12) -> Path:

@@ -5,14 +5,14 @@ It passes everything on but the paths it was told to answer itself. Why each rew
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx
 from aiohttp import web
+
+from tests.support.serving import serving
 
 Rewrite = Callable[[web.Request, bytes], Awaitable[web.StreamResponse | bytes]]
 """Given the request and the true body (of a GET), what to answer: a body in its place or a whole response."""
@@ -41,9 +41,6 @@ def rewriting(
 
     It rewrites the answers of the paths named and the requests by `edit`, and notes what comes in `arrived`.
     """
-    started = threading.Event()
-    found: list[str] = []
-    loop = asyncio.new_event_loop()
 
     async def handle(request: web.Request) -> web.StreamResponse:
         body = await request.read()
@@ -66,33 +63,7 @@ def rewriting(
         kind = reply.headers.get("content-type", "application/json").partition(";")[0]
         return web.Response(body=said, status=reply.status_code, content_type=kind)
 
-    async def serve() -> web.AppRunner:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_route("*", "/{path:.*}", handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        found.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        started.set()
-        return runner
-
-    def work() -> None:
-        runner = loop.run_until_complete(serve())
-        loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
-        left = asyncio.all_tasks(loop)  # handlers whose client gave up
-        for task in left:
-            task.cancel()
-        if left:
-            loop.run_until_complete(asyncio.wait(left))
-        loop.close()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    started.wait()
-    try:
-        yield found[0]
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+    app = web.Application(client_max_size=2**26)
+    app.router.add_route("*", "/{path:.*}", handle)
+    with serving(app) as address:
+        yield address
