@@ -26,7 +26,7 @@ from prefillgate.api.check_type import SHORT_FORMS, CheckType
 from prefillgate.api.errors import Problem, shown
 from prefillgate.api.model import WireModel, validate
 from prefillgate.api.strict_yaml import FieldPath, field_name
-from prefillgate.core.gate import REPORTED_ONLY
+from prefillgate.core.flags import REPORTED_ONLY
 from prefillgate.core.quality_expect import NotStrictJson, parse_json
 
 MAX_CHECKS = 50

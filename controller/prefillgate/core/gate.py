@@ -13,6 +13,7 @@ from itertools import count
 
 from prefillgate.core.alarm import alarm_level, cusum
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, Status
+from prefillgate.core.flags import CONDITIONAL, counts, flag_outcome, worst
 from prefillgate.core.freshness import Classified, Classifier
 from prefillgate.core.journal import (
     BaselineShown,
@@ -45,8 +46,6 @@ from prefillgate.core.verdict import CellClass
 from prefillgate.core.window_replicate import window_replicate
 from prefillgate.core.windows import Windows
 
-REPORTED_ONLY = frozenset({"equal_to_baseline", "slow"})  # never in the default flag
-CONDITIONAL = "cut"  # in the default flag only if the baseline pass shows none
 BUSY = frozenset({429, 503})  # waited for, not among three invalid cells in a row
 REFUSED_BODY = frozenset({400, 413, 422})
 
@@ -214,31 +213,16 @@ class Gate:
         self._score(replace(measured, cell=self._with_outcomes(measured.cell, event.outcomes)))
 
     def _with_outcomes(self, cell: Cell, outcomes: tuple[CheckOutcome, ...]) -> Cell:
-        values = tuple((flag.name, self._flag_outcome(flag, outcomes)) for flag in self.flags)
+        values = tuple((flag.name, flag_outcome(flag, outcomes, self._pass_cut)) for flag in self.flags)
         return replace(cell, bad=self.bad_by(outcomes), flag_outcomes=values)
 
     def bad_by(self, outcomes: tuple[CheckOutcome, ...]) -> bool | None:
         """Whether an answer with these outcomes is bad under any flag; None where that is not known."""
-        values = [self._flag_outcome(flag, outcomes) for flag in self.flags]
-        if any(values):
-            return True
-        return None if None in values else False
-
-    def _flag_outcome(self, flag: Flag, outcomes: tuple[CheckOutcome, ...]) -> bool | None:
-        """Bad when any check of the flag failed; unknown when one erred or none applied."""
-        chosen = [outcome.bad for outcome in outcomes if self._counts(flag, outcome.check)]
-        if any(chosen):
-            return True
-        return None if not chosen or None in chosen else False
+        return worst([flag_outcome(flag, outcomes, self._pass_cut) for flag in self.flags])
 
     def decides(self, check: str) -> bool:
         """Whether the outcomes of `check` reach any flag; the others are only reported."""
-        return any(self._counts(flag, check) for flag in self.flags)
-
-    def _counts(self, flag: Flag, check: str) -> bool:
-        if flag.checks:
-            return check in flag.checks
-        return check not in REPORTED_ONLY and (check != CONDITIONAL or not self._pass_cut)
+        return any(counts(flag, check, self._pass_cut) for flag in self.flags)
 
     def _score(self, event: CellMeasured) -> None:
         self.scored.append(event)
