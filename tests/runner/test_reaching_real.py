@@ -71,7 +71,7 @@ def test_a_whole_run_with_a_key_for_each_server_keeps_none_of_them(
     [
         ((), "baseline: {url}/props: HTTP 401 (an API key is needed, or the one given is not accepted)"),
         (("--api-key-env", "NEW_KEY"), "baseline: {url}/props: HTTP 401 (an API key is needed, or the one given"),
-        (("--api-key-env", "NO_KEY"), "baseline: NO_KEY is not set in the environment"),
+        (("--api-key-env", "NO_KEY"), "baseline: API key: NO_KEY is not set in the environment"),
         (("--baseline-api-key-env", "OLD_KEY"), "candidate: {url}/props: HTTP 401 (an API key is needed"),
     ],
 )

@@ -76,13 +76,13 @@ def test_no_option_shows_a_secret_when_it_is_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [f"{SECRET} two", f"{SECRET}\nX: y", f"{SECRET}é", f"{SECRET}\x00"])
 def test_a_key_that_no_header_can_carry_is_refused(value: str) -> None:
     said = refusal(Access(api_key_variable="KEY"), KEY=value)
-    assert said == "KEY holds what no HTTP header can carry (allowed: one word of ASCII characters)"
+    assert said == "API key: KEY holds what no HTTP header can carry (allowed: a word of ASCII characters)"
 
 
 @pytest.mark.parametrize("environment", [{}, {"KEY": ""}, {"KEY": " \n"}])
 def test_a_variable_that_holds_nothing_is_refused(environment: dict[str, str]) -> None:
     said = refusal(Access(api_key_variable="KEY"), **environment)
-    assert said == "KEY is not set in the environment (allowed: the name of a variable)"
+    assert said == "API key: KEY is not set in the environment (allowed: the name of a variable)"
 
 
 def test_a_key_given_where_its_variable_belongs_is_not_repeated() -> None:

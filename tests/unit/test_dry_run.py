@@ -71,6 +71,14 @@ def test_the_page_says_the_same_numbers_as_the_json() -> None:
         assert words in page, page
 
 
+def test_a_gateway_stands_in_the_plan() -> None:
+    given = ("--replay-set", "demo", "--policy", "quick", "--gateway", "http://127.0.0.1:3/v1")
+    assert plan(*given)["gateway"] == "http://127.0.0.1:3/v1"
+    assert "bad cells go once more straight and through http://127.0.0.1:3/v1; that counts" in dry(*given).stdout
+    assert plan(*given[:-2])["gateway"] is None
+    assert "straight and through" not in dry(*given[:-2]).stdout
+
+
 def test_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert dry("--replay-set", "demo").return_value == 0

@@ -121,6 +121,8 @@ def test_a_server_that_refuses_as_often_as_allowed_is_left_out_and_its_places_go
     assert {step.lane for step in run.begun[6:]} == {0}
     assert run.gate.candidate_ledgers()[0].decision_prefills == 16
     assert (stop.ruling.decision, stop.ruling.reason) == (Outcome.HOLD, Reason.SERVER_LOST)
+    back = "The lost server back, and the same command again."
+    assert judge(run.gate).decision.what_would_change == (back, "An override by a person with a reason.")
     run.apply(RunResumed(run.tick()))
     assert run.gate.lost_lanes(CANDIDATE) == []
     resumed = run.begin()

@@ -66,7 +66,7 @@ def test_a_key_is_taken_from_the_environment_and_a_missing_one_is_named(
     monkeypatch.delenv("PREFILLGATE_TEST_KEY", raising=False)
     error = run(file).exception
     assert isinstance(error, BadInput)
-    assert str(error).startswith("candidate: PREFILLGATE_TEST_KEY is not set in the environment")
+    assert str(error).startswith("candidate: API key: PREFILLGATE_TEST_KEY is not set in the environment")
     monkeypatch.setenv("PREFILLGATE_TEST_KEY", "sesame-7")
     told = run(file)
     assert told.return_value == 0
@@ -93,7 +93,7 @@ def test_a_gateway_of_the_file_is_asked_as_the_file_says_unless_an_option_says_o
     assert (other.url, other.model, other.access.header_file) == ("http://other:1", "n", tmp_path / "headers")
     assert request_of(write(tmp_path)).gateway is None
     lone = run(write(tmp_path, gateway={**given, "apiKeyVariable": "NO_SUCH_KEY"})).exception
-    assert str(lone).startswith("gateway: NO_SUCH_KEY is not set in the environment")
+    assert str(lone).startswith("gateway: API key: NO_SUCH_KEY is not set in the environment")
 
 
 def test_both_arms_of_a_file_may_not_be_one_server_and_one_model(tmp_path: Path) -> None:

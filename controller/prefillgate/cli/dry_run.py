@@ -52,6 +52,7 @@ def dry_run(request: RunRequest, options: dict[str, Any]) -> int:
         paces = given_paces(request, seconds) if timed is None else paces_of(timed, request.replay_set)
         plan = timed_plan(request, paces)
     document = plan_document(planned) | minutes_document(plan, timed, limit) | {"stored_baseline": shown}
+    document["gateway"] = None if request.gateway is None else request.gateway.url
     click.echo(json.dumps(document, indent=2) if options["as_json"] else _page(planned, document, plan))
     if broken is not None:
         raise broken
@@ -130,6 +131,10 @@ def _swaps(swaps: dict[str, int] | None) -> list[tuple[str, str]]:
     ]
 
 
+def _gateway(url: str) -> str:
+    return f"bad cells go once more straight and through {one_line(url)}; that counts for nothing"
+
+
 def _page(planned: Planned, document: dict[str, Any], plan: TimedPlan | None) -> str:
     policy, cost = planned.policy, document["prefills"]
     entries = ", ".join(f"{row['prefills']} with {row['bad']} bad" for row in document["acceptance"])
@@ -155,6 +160,7 @@ def _page(planned: Planned, document: dict[str, Any], plan: TimedPlan | None) ->
         *_swaps(document["swaps"]),
         ("the gate sets", ", ".join(document["gate_changes"])),
         *([("beside it", one_line(document["stored_baseline"], 500))] if document["stored_baseline"] else []),
+        *([("at the end", _gateway(document["gateway"]))] if document["gateway"] else []),
         *(("warning", one_line(warning)) for warning in document["warnings"]),
     ]
     return "\n".join(f"{name:<16} {text}" for name, text in rows)

@@ -43,6 +43,7 @@ REASON_SENTENCES: dict[Reason, str] = {
     Reason.MORE_EVIDENCE_NEEDED: "Not enough fresh prefills yet to promote, and no confirmed regression.",
 }
 
+BY_A_PERSON = "An override by a person with a reason."
 SPEED_OPEN = "The fresh prefills are enough to promote; that decode throughput is not worse is not shown yet."
 
 
@@ -174,9 +175,11 @@ def what_would_change(facts: Facts) -> tuple[str, ...]:
     if ruling.decision is Outcome.PROMOTE:
         return (f"More than {len(policy.acceptance) - 1} bad prefills would block promotion again.",)
     if ruling.decision is Outcome.ROLLBACK:
-        return ("An override by a person with a reason.",)
+        return (BY_A_PERSON,)
     if ruling.reason is Reason.ALARM_WITHOUT_BASELINE:
         return WITHOUT_BASELINE
+    if ruling.reason is Reason.SERVER_LOST:
+        return ("The lost server back, and the same command again.", BY_A_PERSON)
     parts = [] if facts.budget_needed is None else [facts.budget_needed.sentence]
     if facts.snapshot.distrust is not None:
         parts.append("A measurement that can be trusted: see the first sentence.")
@@ -199,7 +202,7 @@ def what_would_change(facts: Facts) -> tuple[str, ...]:
     elif facts.snapshot.alarm:
         threshold = replicate_threshold(number, policy.replicate, len(policy.flags))
         parts.append(f"A fresh replicate reaching E >= {threshold:g} would allow rollback.")
-    parts.append("An override by a person with a reason.")
+    parts.append(BY_A_PERSON)
     return tuple(parts)
 
 

@@ -59,9 +59,11 @@ def _key(variable: str, environment: Mapping[str, str]) -> str:
             raise AccessError(
                 "the variable named for the API key is not set (allowed: a variable's name, never the key)"
             )
-        raise AccessError(f"{variable} is not set in the environment (allowed: the name of a variable)")
+        raise AccessError(f"API key: {variable} is not set in the environment (allowed: the name of a variable)")
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise AccessError(f"{variable} holds what no HTTP header can carry (allowed: one word of ASCII characters)")
+        raise AccessError(
+            f"API key: {variable} holds what no HTTP header can carry (allowed: a word of ASCII characters)"
+        )
     return key
 
 
