@@ -167,9 +167,11 @@ def test_a_server_that_dies_under_a_cell_makes_it_bad_and_all_of_them_gone_is_un
 
         verdict = work.run(request, Watch(acts=[die])).verdict
     gate, _ = stored(tmp_path / "run.db")
-    (failed,) = measured(gate, CANDIDATE, Status.FAILED)
-    assert (failed.lane, failed.cell.outcome()) == (1, True)
-    assert verdict.candidate.bad_for_promotion == 1
+    failed = measured(gate, CANDIDATE, Status.FAILED)
+    # The other server may have had a cell in flight too when it was ended.
+    assert [event.lane for event in failed] in ([1], [1, 0])
+    assert all(event.cell.outcome() for event in failed)
+    assert verdict.candidate.bad_for_promotion == len(failed)
     assert (verdict.decision.decision, verdict.decision.reason) == ("rollback", "CandidateUnavailable")
 
 
