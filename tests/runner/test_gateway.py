@@ -368,7 +368,10 @@ def test_the_gateway_may_know_the_model_by_another_name(work: Bench, healthy: Si
     ("options", "said"),
     [
         (("--gateway", "ftp://x"), "--gateway: "),
-        (("--gateway", "http://127.0.0.1:1", "--gateway-api-key-env", "NO_SUCH"), "gateway: NO_SUCH is not set"),
+        (
+            ("--gateway", "http://127.0.0.1:1", "--gateway-api-key-env", "NO_SUCH"),
+            "gateway: API key: NO_SUCH is not set",
+        ),
         (("--gateway", "http://127.0.0.1:1", "--gateway-header-file", "none"), "none"),
         (("--gateway", "http://127.0.0.1:1", "--gateway-ca-file", "none.pem"), "none.pem"),
         (("--gateway", "http://127.0.0.1:1", "--gateway-client-cert", "none.pem"), "none.pem"),
