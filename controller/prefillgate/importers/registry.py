@@ -1,0 +1,33 @@
+"""Which format a file is in. A new format is its file and one line in `FORMATS`."""
+
+from __future__ import annotations
+
+from prefillgate.api.errors import Problem
+from prefillgate.importers.base import Format
+from prefillgate.importers.source import ImportProblem, Source
+
+# In the order of asking: the narrow ones first.
+FORMATS: tuple[Format, ...] = ()
+
+
+def format_names() -> tuple[str, ...]:
+    """What may be asked for by name."""
+    return tuple(each.name for each in FORMATS)
+
+
+def find_format(source: Source, name: str | None = None) -> Format:
+    """The format of that name, or the first that recognises the head of `source`.
+
+    Raises `ImportProblem` naming every format that is read.
+    """
+    if name is not None:
+        for each in FORMATS:
+            if each.name == name:
+                return each
+        raise ImportProblem(Problem("", "--format", f"{name!r} is not known", ", ".join(format_names())))
+    head = source.head()
+    for each in FORMATS:
+        if each.recognise(head):
+            return each
+    titles = ", ".join(each.title for each in FORMATS)
+    raise ImportProblem(Problem(source.name, "", "nothing recognises its content", titles))
