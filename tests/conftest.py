@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -15,6 +16,11 @@ settings.register_profile("suite", deadline=None, derandomize=True, suppress_hea
 settings.register_profile("explore", settings.get_profile("suite"), derandomize=False, max_examples=2_000)
 settings.register_profile("mutation", settings.get_profile("suite"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+# A run that a script begins in the background is deaf to Ctrl-C, and so would be the children that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def run(tmp_path: Path) -> Run:
     """Write test modules (name under tests/ -> text), run pytest over them, return what it printed."""
 
-    def go(files: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
+    def go(files: dict[str, str], *options: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
         shutil.copytree(ROOT / "tests" / "support", tmp_path / "tests" / "support")
         shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
         shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -39,7 +39,7 @@ def run(tmp_path: Path) -> Run:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
         environment.pop(leftovers.VARIABLE, None)
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", *options],
+            [*before, sys.executable, "-m", "pytest", "-q", *options],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
@@ -144,6 +144,22 @@ def test_forgets_a_child_without_the_mark_and_a_grandchild_with_it():
     for pid in pids:
         assert f"run fails: left a process behind: {pid} " in seen.stdout
         assert not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["one", "two"])
+def test_a_run_begun_in_the_background_can_interrupt_its_children(run: Run, workers: tuple[str, ...]) -> None:
+    module = """
+import signal, subprocess, sys
+def test_interrupts_a_child():
+    child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
+    child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == -signal.SIGINT
+"""
+    ended = run(
+        {"test_child.py": module}, "tests/test_child.py", *workers, before=("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+    )
+    assert ended.returncode == 0, ended.stdout
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1.0"), ("llama-server", " ")])
