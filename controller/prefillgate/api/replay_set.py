@@ -116,6 +116,12 @@ def prompt_texts(body: Mapping[str, Any]) -> Iterator[str]:
     yield from _strings(body.get("tools"))
 
 
+def prompt_digest(body: Mapping[str, Any]) -> bytes:
+    """16 bytes that stand for what is prefilled: the prompt or the messages, and the tools."""
+    prompt = {name: body.get(name) for name in ("prompt", "messages", "tools")}
+    return hashlib.sha256(canonical_json(prompt)).digest()[:16]
+
+
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from prefillgate.api.errors import MAX_PROBLEMS, Problem, ReplaySetError, shown
 from prefillgate.api.replay_set import MAX_LINE_BYTES, Case, read_line
 
-_BOM_UTF8 = b"\xef\xbb\xbf"
+BOM_UTF8 = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -146,7 +146,7 @@ def _lines(file: BinaryIO, max_line_bytes: int) -> Iterator[tuple[int, bytes | N
         number += 1
         body = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1:
-            body = body.removeprefix(_BOM_UTF8)
+            body = body.removeprefix(BOM_UTF8)
         too_long = len(body) > max_line_bytes
         if too_long or (len(raw) == max_line_bytes + 2 and not raw.endswith(b"\n")):
             while raw and not raw.endswith(b"\n"):

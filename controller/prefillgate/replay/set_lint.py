@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from prefillgate.api.replay_set import Case, canonical_json
+from prefillgate.api.replay_set import Case, prompt_digest
 
 POPULATION_PROMPTS = 48  # STATISTICS.md section 2: fewer speak only about this set
 PAIR_TOKENS = 32  # STATISTICS.md section 8: shorter outputs give no throughput pair
@@ -28,9 +27,7 @@ class SetLint:
         self.cases += 1
         for kind in _remarks(case):
             self.found.setdefault(kind, []).append(case.case_id)
-        prompt = {name: case.body.get(name) for name in ("prompt", "messages", "tools")}
-        key = hashlib.sha256(canonical_json(prompt)).digest()[:16]
-        first = self.prompts.setdefault(key, case.case_id)
+        first = self.prompts.setdefault(prompt_digest(case.body), case.case_id)
         if first != case.case_id:
             self.found.setdefault("same prompt", []).append(f"{case.case_id} (as {first})")
         if case.canary is not None:
