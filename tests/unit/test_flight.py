@@ -36,6 +36,13 @@ def quick(**changes: object) -> Policy:
     return quality_only(QUICK, **changes)
 
 
+def test_a_cell_of_which_nothing_more_is_said_goes_to_the_first_server_in_the_first_round() -> None:
+    wanted = Wanted(CANDIDATE, "long", Purpose.SCREEN, attempt=1)
+    assert (wanted.turn, wanted.round, wanted.pair, wanted.replicate, wanted.place) == (0, 0, None, 0, None)
+    run = RunCell(1, CANDIDATE, "long", Purpose.SCREEN, None, 0, 0, 1, 1, "nonce")
+    assert (run.lane, run.place) == (0, None)
+
+
 def places(cells: list[RunCell]) -> list[int | None]:
     return [cell.place for cell in cells]
 
