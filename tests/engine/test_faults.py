@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import trustme
 
-from prefillgate.engines import llama_cpp, openai_compatible
 from prefillgate.engines.base import (
     Answer,
     AnswerStatus,
+    Capabilities,
     CellRequest,
     Engine,
     TerminalEngineError,
@@ -31,6 +31,8 @@ from prefillgate.engines.base import (
 from prefillgate.engines.http import EngineOptions, base_url, encode_body
 from prefillgate.engines.llama_cpp import LlamaCpp
 from prefillgate.engines.openai_compatible import OpenAICompatible
+from prefillgate.engines.openai_routes import OpenAIRoutes
+from prefillgate.engines.probing import judge_probe
 from prefillgate.engines.registry import create, detect, engine_names
 from tests.engine.hostile import (
     DONE,
@@ -195,7 +197,7 @@ async def test_a_refused_connection_was_never_accepted() -> None:
     with closed_port() as port:
         async with LlamaCpp(f"http://127.0.0.1:{port}", FAST) as engine:
             answer = await engine.generate(engine.prepare(REQUEST), 5)
-            with pytest.raises(TransientEngineError, match=rf"127.0.0.1:{port}/props: ConnectionRefused"):
+            with pytest.raises(TransientEngineError, match=rf"127.0.0.1:{port}/v1/models: ConnectionRefused"):
                 await engine.discover()
     assert outcome(answer) == ("refused", "ConnectionRefused")
     assert answer.http_status is None
@@ -449,7 +451,7 @@ async def test_discovery_asks_again_while_a_model_loads_and_a_generation_never_d
 
     async with served(loading, replace(FAST, attempts=3)) as (server, engine):
         identity = await engine.discover()
-        assert [seen.path for seen in server.seen] == ["/props", "/props", "/props", "/v1/models", "/slots"]
+        assert [seen.path for seen in server.seen] == ["/v1/models"] * 3 + ["/props", "/slots"]
     assert identity.model == "model-a"
     async with served(whole({"error": "busy"}, "503 Unavailable"), replace(FAST, attempts=2)) as (server, engine):
         with pytest.raises(TransientEngineError, match="HTTP 503: busy"):
@@ -529,13 +531,17 @@ async def test_a_wrong_model_name_is_told_with_the_right_ones() -> None:
                 await engine.discover()
 
 
+def judge(family: type[OpenAIRoutes], steps: list[Answer], agree: bool | None) -> Capabilities:
+    return judge_probe(family.plan, family.words, steps, agree)
+
+
 def test_cached_tokens_of_an_untold_number_of_prompt_tokens_are_no_witness() -> None:
     def answers(prompt: int | None) -> list[Answer]:
         return [Answer(AnswerStatus.OK, 0.0, 1.0, prompt_tokens=prompt, cached_tokens=n) for n in (0, 99, 0)]
 
     for shown, known in (
-        (llama_cpp.judge_probe(answers(None), True), llama_cpp.judge_probe(answers(100), True)),
-        (openai_compatible.judge_probe(answers(None)), openai_compatible.judge_probe(answers(100))),
+        (judge(LlamaCpp, answers(None), True), judge(LlamaCpp, answers(100), True)),
+        (judge(OpenAICompatible, answers(None), None), judge(OpenAICompatible, answers(100), None)),
     ):
         assert (shown.counter_alive, shown.cold_proof) == (False, None)
         assert shown.findings == (
@@ -549,9 +555,12 @@ def test_cached_tokens_of_an_untold_number_of_prompt_tokens_are_no_witness() -> 
 def test_counters_are_missed_only_where_the_replies_tell_what_they_could_confirm() -> None:
     def findings(cached: int | None, processed: int | None) -> tuple[str, ...]:
         told = {"prompt_tokens": 100, "cached_tokens": cached, "processed_tokens": processed}
-        return llama_cpp.judge_probe([Answer(AnswerStatus.OK, 0.0, 1.0, **told)] * 3, None).findings
+        return judge(LlamaCpp, [Answer(AnswerStatus.OK, 0.0, 1.0, **told)] * 3, None).findings
 
     missed = "no counters at /metrics: start the server with --metrics for a second witness"
-    assert findings(None, None)[-1] == "the replies tell no counts that /metrics could confirm: no second witness"
+    assert (
+        findings(None, None)[-1]
+        == "the replies tell no counts that the server's totals could confirm: no second witness"
+    )
     assert missed not in findings(None, None)
     assert findings(None, 100)[-1] == findings(0, None)[-1] == findings(0, 100)[-1] == missed

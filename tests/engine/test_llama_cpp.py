@@ -147,7 +147,7 @@ async def test_an_unknown_cache_salt_is_accepted_and_ignored(llama: LlamaServer)
     async with engine(llama) as opened:
         await ask(opened, cell(prompt, None, cache_salt="a" * 32))
         other = await ask(opened, cell(prompt, None, cache_salt="b" * 32))
-        with pytest.raises(TerminalEngineError, match="ignores cache_salt"):
+        with pytest.raises(TerminalEngineError, match="has no cold proof 'salt'; it has: cache_off, nonce"):
             opened.prepare(cell(prompt, "salt"))
     assert other.status is AnswerStatus.OK
     assert other.cached_tokens is not None and other.prompt_tokens is not None
@@ -447,7 +447,7 @@ async def test_https_to_a_plain_server_is_a_tls_failure(llama: LlamaServer) -> N
     options = EngineOptions(connect_timeout_seconds=1.0)
     async with LlamaCpp(llama.url.replace("http:", "https:"), options) as opened:
         answer = await ask(opened, cell("Hello"))
-        with pytest.raises(TerminalEngineError, match=r"/props: Tls: .* does this server speak plain http"):
+        with pytest.raises(TerminalEngineError, match=r"/v1/models: Tls: .* does this server speak plain http"):
             await opened.discover()
     assert (answer.status, answer.reason, answer.http_status) == (AnswerStatus.REFUSED, "Tls", None)
 

@@ -90,11 +90,18 @@ def counting(*cached: Any) -> Reply:
     [
         ((0, 96, 5), True, "nonce", None),
         ((5, 6, 5), True, "nonce", None),
-        ((0, 96, 6), True, None, "a new nonce does not make the prompt new: 6 of 100 prompt tokens"),
-        ((6, 96, 0), True, None, "a new nonce does not make the prompt new"),
-        ((0, 96, 96), True, None, "a new nonce does not make the prompt new: 96 of 100 prompt tokens"),
+        ((0, 96, 6), True, None, "a new nonce does not make the prompt new: 0 and 6 of 100 prompt tokens"),
+        ((6, 96, 0), True, None, "a new nonce does not make the prompt new: 6 and 0 of 100 prompt tokens"),
+        ((0, 96, 96), True, None, "a new nonce does not make the prompt new: 0 and 96 of 100 prompt tokens"),
         ((0, 0, 0), False, None, "an exact repeat was reported with 0 cached tokens"),
-        ((99, 99, 99), False, None, "an exact repeat was reported with 99 cached tokens"),  # always prompt - 1
+        ((99, 99, 99), False, None, "never sent before was reported with 99 of 100 tokens cached: the counter cannot"),
+        ((5, 5, 5), False, None, "an exact repeat was reported with 5 cached tokens: the counter is dead"),
+        (
+            (6, 6, 6),
+            False,
+            None,
+            "a prompt that was never sent before was reported with 6 of 100 tokens cached",
+        ),  # always prompt - 1
         ((0, 1, None), True, None, "a new nonce does not make the prompt new"),
         ((None, None, None), False, None, "vLLM tells it with --enable-prompt-tokens-details"),
         ((..., ..., ...), False, None, "SGLang with --enable-cache-report"),
@@ -238,7 +245,7 @@ def test_a_body_without_a_place_for_the_nonce_is_refused(path: str, body: Any, w
 
 def test_a_cold_proof_this_family_does_not_have_is_refused() -> None:
     for proof in ("cache_off", "salt"):
-        with pytest.raises(TerminalEngineError, match=f"no common cold proof '{proof}'"):
+        with pytest.raises(TerminalEngineError, match=f"openai-compatible has no cold proof '{proof}'; it has: nonce"):
             prepared(COMPLETIONS, {"prompt": "Hi"}, cold_proof=proof)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from prefillgate.engines import capability, llama_cpp, openai_compatible
+from prefillgate.engines import capability, openai_compatible
 from prefillgate.engines.base import Activity, Answer, AnswerStatus, Capabilities, Counters, Identity, Look
 from prefillgate.engines.capability import Capability, Seen, Standing, capability_report
-from prefillgate.engines.common import told_decode_times
+from prefillgate.engines.probing import told_decode_times
 from prefillgate.engines.registry import FAMILIES, flags_of
 
 IDENTITY = Identity("llama.cpp", "b1", "m", ("m",), "e", "w.gguf", 4096, 2, (("speculation", "off"),))
@@ -140,8 +141,9 @@ def test_decode_times_are_told_of_answers_of_more_than_one_token() -> None:
 
 def test_every_family_keeps_its_flags_in_its_own_file_under_names_that_the_report_knows() -> None:
     names = {each.name for each in capability_report(WHOLE, {})}
-    assert [family.flags for family in FAMILIES] == [llama_cpp.FLAGS, openai_compatible.FLAGS]
+    assert FAMILIES[-1].flags is openai_compatible.FLAGS, "the one that takes any server is asked last"
     for family in FAMILIES:
+        assert family.flags is sys.modules[family.create.__module__].FLAGS  # type: ignore[attr-defined]
         assert family.flags
         assert set(family.flags) <= names
         assert flags_of(family.name) is family.flags

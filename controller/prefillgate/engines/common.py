@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -20,7 +20,6 @@ from prefillgate.engines.base import (
     AnswerStatus,
     Body,
     CellRequest,
-    Counters,
     EngineError,
     PreparedRequest,
     TerminalEngineError,
@@ -34,7 +33,6 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 ROUTES = (CHAT, COMPLETIONS)
 MAX_ASKED_WAIT_SECONDS = 10.0  # between two small questions; who is to wait longer is told so by the caller
-FRESH_SHARE = 0.05  # STATISTICS.md section 1: fresh means cached / prompt <= 0.05
 _T = TypeVar("_T")
 
 
@@ -318,41 +316,3 @@ async def retried(options: EngineOptions, ask: Callable[[], Awaitable[_T]]) -> _
         return await ask()
 
     return await retrying(once)
-
-
-NO_PROMPT_TOKENS = "the server tells no prompt tokens, so cached tokens are a share of nothing: independence unknown"
-
-
-def counter_moved(cold: Answer, repeat: Answer) -> bool:
-    """Whether an exact repeat was told with more cached tokens than the cold request, of a known number."""
-    if repeat.cached_tokens is None or repeat.prompt_tokens is None:
-        return False
-    return repeat.cached_tokens > (cold.cached_tokens or 0)
-
-
-def told_fresh(answer: Answer) -> bool:
-    """Whether the reply's own counter claims a fresh prefill."""
-    cached, prompt = answer.cached_tokens, answer.prompt_tokens
-    return cached is not None and prompt is not None and prompt > 0 and cached <= FRESH_SHARE * prompt
-
-
-def told_decode_times(steps: Sequence[Answer]) -> bool | None:
-    """Whether every reply that held more than one token told its decode time; None where none did."""
-    long = [answer for answer in steps if (answer.output_tokens or 0) > 1]
-    return all(answer.decode_ms is not None for answer in long) if long else None
-
-
-def probe_error(step: str, answer: Answer) -> EngineError:
-    """The error for a probe request that brought no numbers."""
-    words = f"the capability probe got no answer to {step}: {answer.reason}: {answer.detail}"
-    again = answer.http_status in (None, 429, 500, 502, 503, 504) and answer.reason != "Tls"
-    error = TransientEngineError(words) if again else TerminalEngineError(words)
-    error.http_status = None if answer.http_status == 200 else answer.http_status
-    error.retry_after_seconds = answer.retry_after_seconds
-    return error
-
-
-def moved(before: Counters | None, after: Counters | None, name: str) -> float | None:
-    """By how much a counter moved, None where it is not exported."""
-    first, last = (getattr(counters, name) if counters is not None else None for counters in (before, after))
-    return None if first is None or last is None else last - first
