@@ -1,8 +1,9 @@
 """What every importer gives: the requests that a foreign log tells of, one at a time, and what it cannot tell.
 
 A format is recognised from the first bytes of a file, never from its name. `Format.read` yields in the order of the
-file: `Imported` for a request, `Unread` for a line or record that it could not use, `Absent` for what this kind of log
-cannot hold. Nothing is skipped silently, and nothing that a log does not tell is guessed: it stays None.
+file: `Imported` for a request, `Prompted` for one without its answer, `Unread` for a line or record that it could not
+use, `Absent` for what this kind of log cannot hold. Nothing is skipped silently, and nothing that a log does not tell
+is guessed: it stays None.
 """
 
 from __future__ import annotations
@@ -42,6 +43,19 @@ class Imported:
     texts: Texts | None = None
     asked: Asked | None = None
     time_to_first_token_ms: float | None = None
+    custom_id: str | None = None  # what names its request in another file (an OpenAI Batch input)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A request of which the log holds no answer: a prompt for a replay set, nothing to count.
+
+    `custom_id` is what an answer in another file names it by.
+    """
+
+    asked: Asked
+    where: str
+    custom_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +74,7 @@ class Absent:
     flag: str | None = None
 
 
-Found = Imported | Unread | Absent
+Found = Imported | Prompted | Unread | Absent
 
 
 class Format(Protocol):

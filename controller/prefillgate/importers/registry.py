@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from prefillgate.api.errors import Problem
 from prefillgate.importers.base import Format
+from prefillgate.importers.openai_batch import OpenAIBatch
+from prefillgate.importers.openai_jsonl import OpenAIJsonLines
 from prefillgate.importers.source import ImportProblem, Source
 
 # In the order of asking: the narrow ones first.
-FORMATS: tuple[Format, ...] = ()
+FORMATS: tuple[Format, ...] = (
+    OpenAIBatch(),
+    OpenAIJsonLines(),
+)
 
 
 def format_names() -> tuple[str, ...]:
