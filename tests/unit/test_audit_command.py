@@ -36,7 +36,7 @@ def test_the_object_has_the_documented_fields(tmp_path: Path) -> None:
     seen = told(tmp_path / "log", CLEAN)
     assert list(seen) == [
         *("decision", "promotion", "rollback", "reason", "sentences", "cause", "what_would_change", "measured"),
-        *("arms", "comparison", "replicates", "alarm", "policy", "prompts", "invalid", "notes"),
+        *("arms", "comparison", "replicates", "alarm", "policy", "prompts", "invalid", "notes", "log"),
     ]
     readme = " ".join((Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8").split())
     assert f"`audit --json` prints those that a log can tell: {', '.join(f'`{name}`' for name in seen)}." in readme
@@ -170,7 +170,8 @@ def test_cells_of_a_busy_server_are_not_three_invalid_in_a_row(tmp_path: Path) -
     [
         ('{"arm": "canary"}', ["bad.jsonl:1: arm", "canary", "allowed: baseline, candidate"]),
         ("", ["bad.jsonl", "no cell in it"]),
-        ("<html>", ["bad.jsonl:1", "not JSON"]),
+        ("<html>", ["bad.jsonl", "nothing recognises its content", "lines with an `arm`"]),
+        ('{"arm": "baseline"}\n<html>', ["bad.jsonl:2", "not JSON"]),
         ('{"arm": "baseline", "prompt_tokens": -1}', ["bad.jsonl:1: prompt_tokens: -1"]),
     ],
 )

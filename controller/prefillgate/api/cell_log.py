@@ -159,6 +159,11 @@ class LogLine:
     pair: int | None = None
     reason: str | None = None
 
+    @property
+    def unchecked(self) -> bool:
+        """Measured, and no check has read it yet: it is not counted."""
+        return not self.scored and self.cell.status is not Status.INVALID
+
 
 @dataclass(slots=True)
 class CellLog:
@@ -170,8 +175,13 @@ class CellLog:
 
     def read(self, file: BinaryIO, name: str) -> None:
         """Add the lines of one file. Raises `CellLogError` naming file, line, field and value of what is wrong."""
+        self.lines.extend(line for _, line in self.each(file, name))
+
+    def each(self, file: BinaryIO, name: str) -> Iterator[tuple[int, LogLine]]:
+        """The lines of one file with their numbers, one at a time and not kept. Raises as `read`, at the end of the
+        file or after `MAX_PROBLEMS`: what was given until then is not a log."""
         problems: list[Problem] = []
-        before = len(self.lines)
+        found = False
         for number, raw in _numbered(file):
             where = f"{name}:{number}"
             if len(raw) > MAX_LINE_BYTES:
@@ -180,16 +190,19 @@ class CellLog:
             if raw.isspace() or not raw:
                 continue
             document = _document(raw, where, problems)
-            if document is not None:
-                self._add(document, where, problems)
+            line = None if document is None else self._line(document, where, problems)
+            if line is not None:
+                found = True
+                yield number, line
             if len(problems) >= MAX_PROBLEMS:
                 raise CellLogError(*problems[:MAX_PROBLEMS], more=True)
         if problems:
             raise CellLogError(*problems)
-        if len(self.lines) == before:
+        if not found:
             raise CellLogError(Problem(name, "", "no cell in it", "one JSON object a line, one line a cell"))
 
-    def _add(self, document: dict[str, Any], where: str, problems: list[Problem]) -> None:
+    def _line(self, document: dict[str, Any], where: str, problems: list[Problem]) -> LogLine | None:
+        """The line of a document; None after a problem, its own or an earlier one."""
         values: dict[str, Any] = {}
         for name, value in document.items():
             rule = _RULES.get(name)
@@ -204,26 +217,22 @@ class CellLog:
         if document.get("arm") is None:
             problems.append(Problem(where, "arm", "unknown", FIELDS["arm"].allowed))
         if problems:
-            return
+            return None
         if "case_id" not in values:
             # A prompt known by its digest is known. Any other stands for itself: nothing is merged on a guess.
             values["case_id"] = values.get("prompt_sha256", f"unknown case of {where}")
             self.without_case += 1
         beside = {name: values.pop(name) for name in _OF_THE_LINE & values.keys()}
-        self.lines.append(LogLine(Cell(**values), **beside))
+        return LogLine(Cell(**values), **beside)
 
     @property
     def unscored(self) -> int:
         """Lines of cells that were measured and that no check has read yet."""
-        return sum(1 for line in self.lines if _unchecked(line))
+        return sum(1 for line in self.lines if line.unchecked)
 
     def cells(self) -> list[LogLine]:
         """The lines that an audit counts: all but those that no check has read yet."""
-        return [line for line in self.lines if not _unchecked(line)]
-
-
-def _unchecked(line: LogLine) -> bool:
-    return not line.scored and line.cell.status is not Status.INVALID
+        return [line for line in self.lines if not line.unchecked]
 
 
 def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

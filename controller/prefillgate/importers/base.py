@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from prefillgate.api.cell_log import LogLine
 from prefillgate.core.journal import Texts
@@ -88,3 +88,11 @@ class Format(Protocol):
 
     def read(self, source: Source) -> Iterator[Found]:
         """Everything in it, one at a time. Raises `ImportProblem` where the file as a whole cannot be read."""
+
+
+@runtime_checkable
+class Mapped(Protocol):
+    """A format whose columns may be called anything: `--column prompt_tokens=tokens_in`."""
+
+    def with_columns(self, columns: Mapping[str, str]) -> Format:
+        """The format with names of columns by field of the cell log. Raises `ImportProblem` for an unknown field."""

@@ -66,6 +66,10 @@ class Source:
         """The first bytes, up to `HEAD_BYTES`, without a byte order mark. They stay in the stream."""
         return self._head
 
+    def file(self) -> BinaryIO:
+        """The bytes from the start, uncompressed, for a reader of its own; damage is its to catch."""
+        return cast("BinaryIO", self._file)
+
     def lines(self) -> Iterator[tuple[int, bytes] | TooLong]:
         """Lines with their numbers from 1, without line ends. Raises `ImportProblem` for a damaged stream."""
         number = 0

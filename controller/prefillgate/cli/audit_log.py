@@ -1,0 +1,170 @@
+"""The log of an audit: its files and their arms, read into cells, with what must be said of the reading."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prefillgate.cli.errors import BadInput
+
+if TYPE_CHECKING:
+    from prefillgate.api.cell_log import LogLine
+    from prefillgate.cli.audit_checks import Checked
+    from prefillgate.importers.base import Imported
+    from prefillgate.importers.reading import Account, Wanted
+    from prefillgate.importers.source import Source
+
+STDIN = "-"
+STDIN_NAME = "standard input"
+MAX_NAMES = 20
+MAX_KINDS_TOLD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """What to read. `baselines` are logs of the baseline alone, the `files` beside them of the candidate."""
+
+    files: tuple[str, ...]
+    baselines: tuple[str, ...]
+    wanted: Wanted
+    checks: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The first file by its name, and how many more."""
+        names = self.files + self.baselines
+        first = STDIN_NAME if names[0] == STDIN else Path(names[0]).name
+        return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
+
+
+@dataclass(slots=True)
+class ReadLog:
+    """A log as read: its cells in the order they stand there, and the account of the rest."""
+
+    title: str
+    account: Account
+    lines: list[LogLine] = field(default_factory=list)
+    checked: Checked | None = None
+
+    def notes(self) -> tuple[str, ...]:
+        """What must be said of the reading, what must not be missed first."""
+        told = _reading_notes(self.account)
+        return (*told, *self.checked.notes()) if self.checked is not None else told
+
+
+def read_columns(given: tuple[str, ...]) -> dict[str, str]:
+    """`FIELD=NAME` options by field. Raises `BadInput`."""
+    columns: dict[str, str] = {}
+    for each in given:
+        name, equals, column = each.partition("=")
+        if not name or not equals or not column:
+            raise BadInput(f"--column {each[:80]!r} (allowed: FIELD=NAME, such as prompt_tokens=tokens_in)")
+        if name in columns:
+            raise BadInput(f"--column {name} is given twice (allowed: one column a field)")
+        columns[name] = column
+    return columns
+
+
+def read_request(request: LogRequest) -> ReadLog:
+    """Read everything. Raises `InputError` and `BadInput` naming the file and what is wrong."""
+    from prefillgate.importers.reading import Account, check_labels
+
+    account = Account()
+    log = ReadLog(request.title, account)
+    with ExitStack() as stack:
+        checks = None
+        if request.checks is not None:
+            from prefillgate.cli.audit_checks import load_checks
+
+            checks = stack.enter_context(load_checks(request.checks))
+            log.checked = checks.told
+        for record in _records(request, account):
+            log.lines.append((record if checks is None else checks.fill(record)).line)
+    check_labels(request.wanted, account)
+    if not log.lines and not account.unscored:
+        raise BadInput(f"{request.title}: no request in it could be used: {_unread_note(account) or 'it holds none'}")
+    return log
+
+
+def _records(request: LogRequest, account: Account) -> Iterator[Imported]:
+    from prefillgate.core.cells import BASELINE, CANDIDATE
+    from prefillgate.importers.reading import read_logs
+
+    both = bool(request.baselines)
+    inputs = [(name, CANDIDATE if both else None) for name in request.files]
+    inputs += [(name, BASELINE) for name in request.baselines]
+    for name, arm in inputs:
+        with _opened(name) as source:
+            yield from read_logs(source, arm, request.wanted, account)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[Source]:
+    from prefillgate.importers.source import Source
+
+    if name == STDIN:
+        yield Source(sys.stdin.buffer, STDIN_NAME)
+        return
+    try:
+        file = Path(name).open("rb")  # noqa: SIM115
+    except OSError as error:
+        raise BadInput(f"{name}: cannot be read: {error.strerror or error}") from error
+    with file:
+        yield Source(file, name)
+
+
+def _reading_notes(account: Account) -> tuple[str, ...]:
+    cells, notes = account.cells, []
+    if account.requests and not account.arms_told:
+        notes.append(_no_arm(account))
+    if account.unread:
+        notes.append(_unread_note(account))
+    for what, flags in account.absent.items():
+        notes.append(f"this log does not hold: {what}{f'; {_either(flags)} would give it' if flags else ''}")
+    if account.left_out or account.unlabelled:
+        notes.append(f"{account.left_out + account.unlabelled} records are labelled for neither arm and left out")
+    if cells.ignored:
+        named = [f"{name} ({count})" for name, count in cells.ignored.most_common(MAX_NAMES)]
+        more = len(cells.ignored) - len(named)
+        notes.append(f"fields ignored, with their lines: {', '.join(named)}{f' and {more} more' if more else ''}")
+    if cells.without_case:
+        notes.append(f"{cells.without_case} lines without case_id: known by prompt_sha256, else each its own prompt")
+    if account.unscored:
+        notes.append(f"{account.unscored} cells measured but not checked yet are not counted")
+    return tuple(notes)
+
+
+def _no_arm(account: Account) -> str:
+    told = "no record names an arm: all are taken as the candidate's alone"
+    if len(account.labels) > 1:
+        named = ", ".join(f"{label} ({count})" for label, count in account.labels.most_common(MAX_KINDS_TOLD))
+        return f"{told}; labels seen: {named}; --baseline-label and --candidate-label tell two arms apart"
+    return f"{told}; --baseline FILE gives the other arm"
+
+
+def _unread_note(account: Account) -> str:
+    kinds = sorted(account.unread.values(), key=lambda kind: -kind.count)
+    told = [f"{kind.count} {kind.why} (first: {', '.join(kind.first)})" for kind in kinds[:MAX_KINDS_TOLD]]
+    more = f" and {len(kinds) - MAX_KINDS_TOLD} more kinds" if len(kinds) > MAX_KINDS_TOLD else ""
+    return f"{account.unread_total} lines or records not used: {'; '.join(told)}{more}" if kinds else ""
+
+
+def _either(flags: set[str]) -> str:
+    return " or ".join(sorted(flags))
+
+
+def log_json(account: Account) -> Mapping[str, Any]:
+    """The account of the reading as JSON."""
+    return {
+        "formats": dict(account.formats),
+        "requests": account.requests,
+        "arms_told": account.arms_told,
+        "labels": dict(account.labels),
+        "left_out": account.left_out + account.unlabelled,
+        "unread": [{"why": kind.why, "count": kind.count, "first": kind.first} for kind in account.unread.values()],
+        "absent": [{"what": what, "flags": sorted(flags)} for what, flags in account.absent.items()],
+    }
