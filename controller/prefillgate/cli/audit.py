@@ -38,7 +38,8 @@ With --json: decision, promotion, rollback, reason, sentences, cause, what_would
 and candidate, each with requests, prefills, decision_prefills, copies, partial, unknown, orphans, bad_requests,
 bad_prefills, bad_for_promotion, request_interval, prefill_interval), comparison (fisher_by_request,
 fisher_by_prefill, boschloo_by_prefill), replicates, alarm, policy, prompts, invalid, notes, log (formats, requests,
-arms_told, labels, unread, absent).
+arms_told, labels, left_out, unanswered, unread,
+absent).
 """
 
 

@@ -97,9 +97,19 @@ def _records(request: LogRequest, account: Account) -> Iterator[Imported]:
     both = bool(request.baselines)
     inputs = [(name, CANDIDATE if both else None) for name in request.files]
     inputs += [(name, BASELINE) for name in request.baselines]
+    inputs.sort(key=lambda each: not _asks_only(each[0]))  # answers of other files name its requests
     for name, arm in inputs:
         with _opened(name) as source:
             yield from read_logs(source, arm, request.wanted, account)
+
+
+def _asks_only(name: str) -> bool:
+    from prefillgate.importers.openai_batch import begins_with_requests
+
+    if name == STDIN:
+        return False
+    with _opened(name) as source:
+        return begins_with_requests(source.head())
 
 
 @contextmanager
@@ -127,6 +137,9 @@ def _reading_notes(account: Account) -> tuple[str, ...]:
         notes.append(f"this log does not hold: {what}{f'; {_either(flags)} would give it' if flags else ''}")
     if account.left_out or account.unlabelled:
         notes.append(f"{account.left_out + account.unlabelled} records are labelled for neither arm and left out")
+    if account.joiner.unanswered:
+        told = f"{account.joiner.unanswered} requests stand there without an answer and count nothing"
+        notes.append(f"{told}; `prefillgate replayset import` makes cases of them")
     if cells.ignored:
         named = [f"{name} ({count})" for name, count in cells.ignored.most_common(MAX_NAMES)]
         more = len(cells.ignored) - len(named)
@@ -165,6 +178,7 @@ def log_json(account: Account) -> Mapping[str, Any]:
         "arms_told": account.arms_told,
         "labels": dict(account.labels),
         "left_out": account.left_out + account.unlabelled,
+        "unanswered": account.joiner.unanswered,
         "unread": [{"why": kind.why, "count": kind.count, "first": kind.first} for kind in account.unread.values()],
         "absent": [{"what": what, "flags": sorted(flags)} for what, flags in account.absent.items()],
     }

@@ -17,22 +17,34 @@ class Joiner:
     """Gives an answer its request by `custom_id`. Requests must have come before the answers that name them."""
 
     asked: dict[str, Asked] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
+    requests: int = 0  # requests that stood alone
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that stood alone and that no answer named."""
+        return self.requests - len(self.answered)
 
     def join(self, found: Found) -> Found:
         """`found`, an answer with the request that it names; a request is kept for the answers to come."""
+        if isinstance(found, Imported):
+            return found if found.custom_id is None or found.asked is not None else self._joined(found, found.custom_id)
         if isinstance(found, Prompted):
+            self.requests += 1
             if found.custom_id is not None:
                 self.asked.setdefault(found.custom_id, found.asked)
+        return found
+
+    def _joined(self, found: Imported, custom_id: str) -> Found:
+        asked = self.asked.get(custom_id)
+        if asked is None:
             return found
-        if not isinstance(found, Imported) or found.asked is not None or found.custom_id not in self.asked:
-            return found
-        asked = self.asked[found.custom_id]
+        self.answered.add(custom_id)
         try:
             known = known_prompt(asked, None, found.where)
         except Damaged as damage:
             return Unread(found.where, str(damage))
-        cell = replace(found.line.cell, **known)
-        return replace(found, asked=asked, line=replace(found.line, cell=cell))
+        return replace(found, asked=asked, line=replace(found.line, cell=replace(found.line.cell, **known)))
 
 
 def read_together(inputs: Iterable[tuple[Source, Format]]) -> Iterator[Found]:

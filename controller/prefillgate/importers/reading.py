@@ -13,7 +13,8 @@ from prefillgate.api.cell_log import CellLog, CellLogError
 from prefillgate.api.errors import Problem, shown
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.importers import registry
-from prefillgate.importers.base import Absent, Format, Imported, Mapped, Unread
+from prefillgate.importers.base import Absent, Format, Imported, Mapped, Prompted, Unread
+from prefillgate.importers.joining import Joiner
 from prefillgate.importers.registry import find_format, format_names
 from prefillgate.importers.source import ImportProblem, Source
 
@@ -76,6 +77,7 @@ class Account:
     requests: int = 0
     arms_told: bool = False  # by the log itself, by a file of its own, or by a label
     cells: CellLog = field(default_factory=CellLog)
+    joiner: Joiner = field(default_factory=Joiner)
 
     @property
     def unread_total(self) -> int:
@@ -110,9 +112,12 @@ def read_logs(source: Source, arm: str | None, wanted: Wanted, account: Account)
     found = _format(source, wanted)
     account.formats[CELLS_TITLE if found is None else found.title] += 1
     records = _cells(source, account) if found is None else found.read(source)
-    for record in records:
+    for told in records:
+        record = account.joiner.join(told)
         if isinstance(record, Unread):
             account.note_unread(record)
+        elif isinstance(record, Prompted):
+            continue
         elif isinstance(record, Absent):
             account.note_absent(record)
         else:
