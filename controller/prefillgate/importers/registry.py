@@ -5,13 +5,17 @@ from __future__ import annotations
 from prefillgate.api.errors import Problem
 from prefillgate.importers.base import Format
 from prefillgate.importers.llama_log import LlamaServerLog
+from prefillgate.importers.lm_eval import LmEvalSamples
 from prefillgate.importers.openai_batch import OpenAIBatch
 from prefillgate.importers.openai_jsonl import OpenAIJsonLines
+from prefillgate.importers.promptfoo import PromptfooResults
 from prefillgate.importers.source import ImportProblem, Source
 
 # In the order of asking: the narrow ones first.
 FORMATS: tuple[Format, ...] = (
     LlamaServerLog(),
+    PromptfooResults(),
+    LmEvalSamples(),
     OpenAIBatch(),
     OpenAIJsonLines(),
 )

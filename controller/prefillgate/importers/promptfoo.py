@@ -1,0 +1,147 @@
+"""promptfoo results: what `promptfoo eval -o results.json` or `.jsonl` wrote, of every version since 2023.
+
+A row is one test on one provider. Its `provider` is the label. `bad` is what promptfoo's own assertions said: True
+where they failed, False where they passed and there was at least one; a row without assertions, or one whose call
+failed, says nothing of its output. A row that promptfoo answered from its own cache was no request at all.
+promptfoo's `tokenUsage.cached` counts such answers and is no prefix cache; that is told only by
+`completionDetails.cacheReadInputTokens`, or by the server's reply where the row keeps it as `raw`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prefillgate.importers.base import Absent, Found, Imported, Unread
+from prefillgate.importers.records import Damaged, Record, count, outline, records, text
+from prefillgate.importers.replies import TokenCounts, read_counts
+from prefillgate.importers.seen import CACHED, LENGTHS, Seen
+from prefillgate.importers.source import Source
+from prefillgate.importers.told import STARTS, Told, asked_text, cached_within, mapping, positive, texts_of
+
+FROM_CACHE = "no request: promptfoo answered it from its own cache (promptfoo eval --no-cache asks the server)"
+_FLAGS = {CACHED: "a provider that keeps the server's reply (`raw`), or the server's own log", LENGTHS: None}
+_ERROR = 2  # failureReason of a row whose call failed
+_ROW = ({"promptIdx", "testIdx"}, {"vars", "prompt", "success"}, {"testCase", "gradingResult"})
+
+
+class PromptfooResults:
+    """The format `promptfoo`."""
+
+    name = "promptfoo"
+    title = "promptfoo results"
+
+    def recognise(self, head: bytes) -> bool:
+        """A document of results, or their rows as JSON lines."""
+        keys = outline(head)
+        if any(row <= keys for row in _ROW):
+            return True
+        inside = {key.rpartition(".")[2] for key in keys if key.startswith("results.")}
+        return "results" in keys and (
+            ("evalId" in keys and bool({"results", "prompts", "version"} & inside))
+            or any(row <= inside for row in _ROW)
+            or {"stats", "table"} <= keys
+        )
+
+    def read(self, source: Source) -> Iterator[Found]:
+        """A cell for each row that was a request. Raises `ImportProblem` for a damaged document."""
+        seen = Seen()
+        for found in _rows(source):
+            if isinstance(found, Unread):
+                yield found
+                continue
+            where, row = found
+            try:
+                told = _row(row, where)
+            except Damaged as damage:
+                yield Unread(where, str(damage))
+                continue
+            if isinstance(told, Imported):
+                seen.add(told)
+            yield told
+        yield from seen.absent(_FLAGS)
+        if seen.requests:
+            yield Absent(STARTS, "rows stand in the order of the tests: run with `-j 1` and keep the order")
+
+
+def _rows(source: Source) -> Iterator[tuple[str, Record] | Unread]:
+    """The rows of one document or of JSON lines, with their places."""
+    for found in records(source):
+        if isinstance(found, Unread):
+            yield found
+            continue
+        where, record = found
+        results = record.get("results")
+        if isinstance(results, dict):
+            results = results.get("results")
+        if results is None and "results" not in record:
+            yield where, record
+        elif not isinstance(results, list):
+            yield Unread(where, "results without a list of rows")
+        else:
+            for place, row in enumerate(results):
+                at = f"{source.name}: results[{place}]"
+                yield (at, row) if isinstance(row, dict) else Unread(at, "a row that is no object")
+
+
+def _row(row: Record, where: str) -> Imported | Unread:
+    response = mapping(row, "response")
+    usage = mapping(response, "tokenUsage")
+    counts = _counts(response, usage)
+    if response.get("cached") is True or (count(usage, "cached") and not count(usage, "prompt")):
+        return Unread(where, FROM_CACHE)
+    if not {"prompt", "response", "success"} & row.keys():
+        raise Damaged("neither prompt, response nor success: no row of promptfoo")
+    provider = row.get("provider")
+    label = provider if isinstance(provider, str) else None
+    if isinstance(provider, dict):
+        label = text(provider, "label") or text(provider, "id")
+    prompt = row.get("prompt")
+    raw = prompt.get("raw") if isinstance(prompt, dict) else prompt
+    failure = _failure(row, response)
+    return Told(
+        where,
+        asked=asked_text(raw, chat=":completion:" not in (label or "")),
+        label=label,
+        texts=texts_of(response.get("output")),
+        counts=counts,
+        bad=_bad(row),
+        finish_reason=text(response, "finishReason"),
+        failure=failure,
+    ).imported()
+
+
+def _failure(row: Record, response: Mapping[str, Any]) -> str | None:
+    """Why the call itself failed; None where it was answered, whatever the assertions said."""
+    told = response.get("error")
+    if row.get("failureReason") == _ERROR or (response.get("output") is None and (told or row.get("error"))):
+        reason = told or row.get("error")
+        return reason if isinstance(reason, str) else "an error of the provider"
+    return None
+
+
+def _bad(row: Record) -> bool | None:
+    grading = row.get("gradingResult")
+    grading = grading if isinstance(grading, dict) else {}
+    test = row.get("testCase")
+    asserted = isinstance(test, dict) and bool(test.get("assert"))
+    if not asserted and not grading.get("componentResults"):
+        return None
+    success = row.get("success", grading.get("pass"))
+    return not success if isinstance(success, bool) else None
+
+
+def _counts(response: Mapping[str, Any], usage: Mapping[str, Any]) -> TokenCounts:
+    raw = response.get("raw")
+    if isinstance(raw, str) and raw.lstrip().startswith("{"):
+        try:
+            raw = json.loads(raw)
+        except (ValueError, RecursionError):
+            raw = None
+    if isinstance(raw, dict) and ("usage" in raw or "timings" in raw):
+        return read_counts(raw)
+    details = mapping(usage, "completionDetails")
+    prompt = positive(usage, "prompt")
+    cached = cached_within(count(details, "cacheReadInputTokens"), prompt)
+    return TokenCounts(prompt=prompt, cached=cached, output=positive(usage, "completion"))

@@ -1,0 +1,55 @@
+"""No sample of one format is taken for another: each is recognised by its content alone."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from prefillgate.importers.registry import FORMATS, find_format
+from prefillgate.importers.source import ImportProblem, Source
+from tests.support.imports import as_document, as_lines
+from tests.unit import test_import_lm_eval as lm_eval
+from tests.unit import test_import_openai as openai
+from tests.unit import test_import_promptfoo as promptfoo
+
+PADDING = "a very long text " * 8000
+
+#: Samples by the name of their format: small ones, and long ones whose head ends within their first record.
+SAMPLES: tuple[tuple[str, bytes], ...] = (
+    ("openai-jsonl", as_lines(openai.CHAT)),
+    ("openai-jsonl", as_lines({"request": openai.ASK, "response": openai.CHAT})),
+    ("openai-batch", as_lines({"custom_id": "a", "response": {"status_code": 200, "body": openai.CHAT}})),
+    ("promptfoo", promptfoo.SAMPLE),
+    ("promptfoo", as_lines(promptfoo.row())),
+    ("promptfoo", as_document(promptfoo.summary(promptfoo.row(vars={"text": PADDING})))),
+    ("lm-eval", lm_eval.SAMPLE),
+    ("lm-eval", as_lines(lm_eval.line(**lm_eval.CHOICES))),
+)
+
+
+def source(data: bytes) -> Source:
+    return Source(io.BytesIO(data), "a-name-that-tells-nothing")
+
+
+@pytest.mark.parametrize(("name", "data"), SAMPLES)
+def test_a_sample_is_recognised_as_what_it_is(name: str, data: bytes) -> None:
+    assert find_format(source(data)).name == name
+
+
+@pytest.mark.parametrize("taken_out", [each.name for each in FORMATS])
+def test_without_its_format_a_sample_is_not_taken_for_another(taken_out: str) -> None:
+    for name, data in SAMPLES:
+        if name == taken_out:
+            others = [each.name for each in FORMATS if each.name != name and each.recognise(source(data).head())]
+            assert others == [], f"a sample of {name}"
+
+
+def test_every_format_has_a_sample() -> None:
+    assert {name for name, _ in SAMPLES} == {each.name for each in FORMATS}
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", b"{}", b"[]", b"hello", b"\x00\xff\xfe", b'{"a": 1}\n', b"PK\x03\x04"])
+def test_anything_else_is_refused_with_the_formats_there_are(data: bytes) -> None:
+    with pytest.raises(ImportProblem, match="nothing recognises its content"):
+        find_format(source(data))
