@@ -49,11 +49,11 @@ def absent(found: list[Found]) -> dict[str, str | None]:
 
 
 def spoiled(value: Any, seed: int) -> Any:
-    """`value` with a few parts replaced by values of a wrong type, left out or put in another order."""
+    """`value` with a few parts of it replaced by values of a wrong type, left out or put in another order."""
     dice = random.Random(seed)
 
     def walk(part: Any) -> Any:
-        if dice.random() < 0.06:
+        if part is not value and dice.random() < 0.06:
             return dice.choice(WRONG)
         if isinstance(part, dict):
             items = [(key, walk(each)) for key, each in part.items() if dice.random() > 0.04]

