@@ -14,6 +14,7 @@ import pytest
 
 from prefillgate.cli import installed, reach
 from prefillgate.cli.main import main
+from prefillgate.engines.registry import engine_names
 from prefillgate.hosts.llama_server import LlamaServer
 from tests.support.simulated import start_simulated
 
@@ -161,9 +162,9 @@ def test_the_family_can_be_named(doctor: Doctor) -> None:
     with start_simulated() as server:
         _, document, _ = doctor("--server", server.url, "--engine", "openai-compatible", "--json")
         assert document["server"]["engine"] == "openai-compatible"
-        code, _, said = doctor("--server", server.url, "--engine", "ollama")
+        code, _, said = doctor("--server", server.url, "--engine", "olama")
     assert code == 2
-    assert "--engine: 'ollama' is not known (allowed: auto, llama.cpp, openai-compatible)" in said
+    assert f"--engine: 'olama' is not known (allowed: {', '.join(engine_names())})" in " ".join(said.split())
 
 
 def test_one_of_several_models_must_be_named(doctor: Doctor) -> None:

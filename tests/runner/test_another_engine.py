@@ -9,7 +9,7 @@ import pytest
 from prefillgate.core.cells import ARMS
 from prefillgate.engines import registry
 from prefillgate.engines.base import Identity
-from prefillgate.engines.llama_cpp import LlamaCpp
+from prefillgate.engines.llama_cpp import LlamaCpp, recognise
 from prefillgate.engines.registry import FAMILIES, Family
 from tests.support.runs import bench, stored
 from tests.support.simulated import start_simulated
@@ -31,7 +31,7 @@ class Another(LlamaCpp):
 def test_a_family_added_to_the_table_is_measured_without_a_change_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "FAMILIES", (Family(NAME, FAMILIES[0].recognise, Another), *FAMILIES))
+    monkeypatch.setattr(registry, "FAMILIES", (Family(NAME, recognise, Another), *FAMILIES))
     work = bench(tmp_path)
     with start_simulated(seed=1, text_seed=9) as baseline, start_simulated(seed=2, text_seed=9) as candidate:
         finished = work.run(work.request(baseline.url, candidate.url))

@@ -49,4 +49,14 @@ def _files(start: str) -> list[str]:
 
 REPLAY_SET = Named("demo", "four", "short")
 POLICY = Named("quick", "standard", "strict")
-ENGINE = Named("auto", "llama.cpp", "openai-compatible", files=False)
+ENGINE = Named(
+    "auto",
+    "koboldcpp",
+    "llama.cpp",
+    "tensorrt-llm",
+    "lmdeploy",
+    "ollama",
+    "tgi",
+    "openai-compatible",
+    files=False,
+)

@@ -31,7 +31,7 @@ class _Option:
 
 _OPTIONS = (
     _Option("model", None, "NAME", "Model to ask for.  [default: the only one served]"),
-    _Option("engine", None, "NAME", "Server family: auto, llama.cpp or openai-compatible.  [default: auto]"),
+    _Option("engine", None, "NAME", f"Server family: {', '.join(ENGINE.names)}.  [default: auto]"),
     _Option("api-key-env", "api_key_variable", "VARIABLE", "Environment variable that holds the API key."),
     _Option("header-file", "header_file", "FILE", "Headers to send, one `Name: value` a line."),
     _Option("ca-file", "ca_file", "FILE", "Certificates (PEM) to trust instead of the system's."),

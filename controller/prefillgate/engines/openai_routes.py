@@ -156,11 +156,14 @@ class OpenAIRoutes:
 
         Raises `TransientEngineError` or `TerminalEngineError` when a step brings no numbers.
         """
+        return await self._probe_by(self.plan, self.words, salt, model)
+
+    async def _probe_by(self, plan: ProbePlan, words: ProbeWords, salt: str, model: str | None) -> Capabilities:
         prompt = synthetic_prompt(salt, self.options.probe_words)
         before = await self.counters()
-        steps = await run_probe(self.plan, prompt, salt, self._ask, model)
+        steps = await run_probe(plan, prompt, salt, self._ask, model)
         agree = agreement(before, await self.counters(), steps)
-        return judge_probe(self.plan, self.words, steps, agree)
+        return judge_probe(plan, words, steps, agree)
 
     async def _ask(self, request: CellRequest) -> Answer:
         return await self.generate(self.prepare(request), self.options.probe_timeout_seconds)

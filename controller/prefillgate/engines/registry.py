@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from prefillgate.engines import llama_cpp, openai_compatible
+from prefillgate.engines import koboldcpp, llama_cpp, lmdeploy, ollama, openai_compatible, tensorrt_llm, tgi
 from prefillgate.engines.base import Engine, TerminalEngineError
 from prefillgate.engines.common import retried
 from prefillgate.engines.http import EngineOptions, HttpLane
@@ -26,7 +26,12 @@ class Family:
 
 # In the order of asking; the last one takes any server with the OpenAI routes.
 FAMILIES: tuple[Family, ...] = (
+    Family(koboldcpp.NAME, koboldcpp.recognise, koboldcpp.KoboldCpp, koboldcpp.FLAGS),  # poses as the next and Ollama
     Family(llama_cpp.NAME, llama_cpp.recognise, llama_cpp.LlamaCpp, llama_cpp.FLAGS),
+    Family(tensorrt_llm.NAME, tensorrt_llm.recognise, tensorrt_llm.TensorRTLLM, tensorrt_llm.FLAGS),
+    Family(lmdeploy.NAME, lmdeploy.recognise, lmdeploy.LMDeploy, lmdeploy.FLAGS),
+    Family(ollama.NAME, ollama.recognise, ollama.Ollama, ollama.FLAGS),
+    Family(tgi.NAME, tgi.recognise, tgi.TGI, tgi.FLAGS),
     Family(
         openai_compatible.NAME, openai_compatible.recognise, openai_compatible.OpenAICompatible, openai_compatible.FLAGS
     ),

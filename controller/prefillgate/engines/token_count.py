@@ -16,20 +16,20 @@ async def count_prompt_tokens(lane: HttpLane, request: PreparedRequest) -> int |
     """Tokens of the prompt of `request` as the server reads it; None where it does not tell (an older build, a prompt
     that is no text, a server that is away: whoever sends the request is told why)."""
     if request.path == CHAT:
-        answer = await _asked(lane, CHAT_TOKENS, request.body)
+        answer = await posted_object(lane, CHAT_TOKENS, request.body)
         found = None if answer is None else answer.get("input_tokens")
     else:
         prompt = request.body.get("prompt")
         if not isinstance(prompt, str):
             return None
-        answer = await _asked(lane, TOKENIZE, {"content": prompt, "add_special": True, "parse_special": True})
+        answer = await posted_object(lane, TOKENIZE, {"content": prompt, "add_special": True, "parse_special": True})
         tokens = None if answer is None else answer.get("tokens")
         found = len(tokens) if isinstance(tokens, list) else None
     return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
 
 
-async def _asked(lane: HttpLane, path: str, body: Body) -> Body | None:
-    """The JSON object that answers, or None for anything else."""
+async def posted_object(lane: HttpLane, path: str, body: Body) -> Body | None:
+    """The JSON object that answers a small question with a body, or None for anything else."""
     chunks: list[bytes] = []
 
     def take(chunk: bytes) -> bool:
