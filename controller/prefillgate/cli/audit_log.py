@@ -97,23 +97,25 @@ def _records(request: LogRequest, account: Account) -> Iterator[Imported]:
     both = bool(request.baselines)
     inputs = [(name, CANDIDATE if both else None) for name in request.files]
     inputs += [(name, BASELINE) for name in request.baselines]
-    inputs.sort(key=lambda each: not _asks_only(each[0]))  # answers of other files name its requests
+    inputs.sort(key=lambda each: not asks_only(each[0]))  # answers of other files name its requests
     for name, arm in inputs:
-        with _opened(name) as source:
+        with opened(name) as source:
             yield from read_logs(source, arm, request.wanted, account)
 
 
-def _asks_only(name: str) -> bool:
+def asks_only(name: str) -> bool:
+    """Whether a file begins with requests alone, which answers of other files may name."""
     from prefillgate.importers.openai_batch import begins_with_requests
 
     if name == STDIN:
         return False
-    with _opened(name) as source:
+    with opened(name) as source:
         return begins_with_requests(source.head())
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[Source]:
+def opened(name: str) -> Iterator[Source]:
+    """A file, or standard input for `-`. Raises `BadInput` and `ImportProblem`."""
     from prefillgate.importers.source import Source
 
     if name == STDIN:

@@ -63,7 +63,7 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("explain", "Say in words what was seen, what follows and why, and what to do next."),
     _entry("audit", "Count the prefills in a cell log and say what the rules would answer."),
     _entry("check", "Apply the output checks to one output on standard input."),
-    _entry("replayset", "Lint, show, try, record or thin out a replay set."),
+    _entry("replayset", "Lint, show, try, import, record or thin out a replay set."),
     _entry("policy", "Lint a policy file."),
     _entry("plan", "Print an acceptance table, its exact error and its power."),
     _entry("override", "Record a person's decision, or the cause, with a reason."),

@@ -11,6 +11,7 @@ import click
 
 from prefillgate.cli.completing import ENGINE, REPLAY_SET
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.import_command import command as import_command
 from prefillgate.cli.pick_command import command as pick_command
 from prefillgate.cli.problems import json_line, say_problems
 from prefillgate.cli.record_command import command as record_command
@@ -29,7 +30,7 @@ EXAMPLE_URL = "http://127.0.0.1:1"
 
 @click.group(name="replayset")
 def command() -> None:
-    """Lint, show, try, record or thin out a replay set.
+    """Lint, show, try, import, record or thin out a replay set.
 
     A replay set is OpenAI Batch JSONL: one case a line with custom_id, method (POST), url (/v1/chat/completions or
     /v1/completions) and body, the request as your application sends it. The optional key `prefillgate` of a line
@@ -65,6 +66,7 @@ def lint(replay_set: str, as_json: bool) -> int:
 
 
 command.add_command(try_command)
+command.add_command(import_command)
 command.add_command(pick_command)
 command.add_command(record_command)
 

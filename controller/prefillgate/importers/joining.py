@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from prefillgate.importers.base import Asked, Format, Found, Imported, Prompted, Unread
-from prefillgate.importers.openai_batch import begins_with_requests
+from prefillgate.importers.base import Asked, Found, Imported, Prompted, Unread
 from prefillgate.importers.records import Damaged
 from prefillgate.importers.replies import known_prompt
-from prefillgate.importers.source import Source
 
 
 @dataclass(slots=True)
@@ -45,11 +42,3 @@ class Joiner:
         except Damaged as damage:
             return Unread(found.where, str(damage))
         return replace(found, asked=asked, line=replace(found.line, cell=replace(found.line.cell, **known)))
-
-
-def read_together(inputs: Iterable[tuple[Source, Format]]) -> Iterator[Found]:
-    """Everything in the inputs. Those that begin with requests alone come first, whatever their order."""
-    joiner = Joiner()
-    for source, each in sorted(inputs, key=lambda pair: not begins_with_requests(pair[0].head())):
-        for found in each.read(source):
-            yield joiner.join(found)

@@ -109,7 +109,7 @@ def read_logs(source: Source, arm: str | None, wanted: Wanted, account: Account)
     `arm` is that of an input that was given for one arm. Raises `InputError` where the input as a whole cannot be read
     or contradicts what was asked.
     """
-    found = _format(source, wanted)
+    found = format_of(source, wanted)
     account.formats[CELLS_TITLE if found is None else found.title] += 1
     records = _cells(source, account) if found is None else found.read(source)
     for told in records:
@@ -159,8 +159,8 @@ def _placed(record: Imported, arm: str | None, wanted: Wanted, account: Account)
     return replace(record, line=replace(record.line, cell=replace(cell, arm=told or cell.arm, server_epoch=epoch)))
 
 
-def _format(source: Source, wanted: Wanted) -> Format | None:
-    """The format of an input; None for a cell log."""
+def format_of(source: Source, wanted: Wanted) -> Format | None:
+    """The format of an input; None for a cell log. Raises `ImportProblem`."""
     if wanted.format == CELLS or (wanted.format is None and _is_cell_log(source.head())):
         if wanted.columns:
             raise ImportProblem(Problem(source.name, "--column", "a cell log has the names it has", "a CSV file"))
