@@ -102,11 +102,13 @@ class Cases:
             name = f"{base}-{times}"
         return name
 
-    def _leave(self, why: str, where: str) -> None:
+    def _leave(self, why: str, where: str) -> bytes | None:
+        """Count a request that is no case; there is no line of it."""
         kind = self.left.setdefault(why, UnreadKind(why))
         kind.count += 1
         if len(kind.first) < FIRST_PLACES:
             kind.first.append(where)
+        return None
 
 
 def without_secrets(body: Any) -> tuple[dict[str, Any], int]:
