@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from prefillgate.core.cells import Status
 from prefillgate.importers.base import Absent, Found, Imported, Prompted, Unread
-from prefillgate.importers.joining import read_together
+from prefillgate.importers.joining import Joiner
+from prefillgate.importers.openai_batch import begins_with_requests
 from prefillgate.importers.registry import find_format
 from prefillgate.importers.source import Source
 
@@ -45,6 +46,11 @@ def cells(found: list[Found]) -> list[Imported]:
 
 def unread(found: list[Found]) -> list[tuple[str, str]]:
     return [(each.where, each.why) for each in found if isinstance(each, Unread)]
+
+
+def joined(*sources: Source) -> list[Found]:
+    joiner = Joiner()
+    return [joiner.join(each) for source in sources for each in find_format(source).read(source)]
 
 
 def one(*lines: Any) -> Imported:
@@ -182,9 +188,8 @@ BATCH_IN = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "
 BATCH_OUT = {"id": "b1", "custom_id": "a", "response": {"status_code": 200, "body": CHAT}, "error": None}
 
 
-def test_batch_output_is_joined_with_its_input_wherever_it_stands_in_the_call() -> None:
-    files = [source(BATCH_OUT, name="out"), source(BATCH_IN, name="in")]
-    found = list(read_together([(each, find_format(each)) for each in files]))
+def test_batch_output_is_joined_with_its_input() -> None:
+    found = joined(source(BATCH_IN, name="in"), source(BATCH_OUT, name="out"))
     assert isinstance(found[0], Prompted)
     (answer,) = cells(found)
     assert answer.asked is not None and answer.asked.body == ASK
@@ -193,9 +198,14 @@ def test_batch_output_is_joined_with_its_input_wherever_it_stands_in_the_call() 
 
 
 def test_batch_input_and_output_in_one_file_are_joined_too() -> None:
-    mixed = source(BATCH_IN, BATCH_OUT)
-    (answer,) = cells(list(read_together([(mixed, find_format(mixed))])))
+    (answer,) = cells(joined(source(BATCH_IN, BATCH_OUT)))
     assert answer.asked is not None
+
+
+def test_a_file_of_requests_alone_is_told_from_one_with_answers() -> None:
+    assert begins_with_requests(source(BATCH_IN).head())
+    assert not begins_with_requests(source(BATCH_OUT).head())
+    assert not begins_with_requests(source(BATCH_OUT, BATCH_IN).head())
 
 
 def test_batch_output_alone_knows_its_prompts_by_custom_id_only_and_says_what_is_missing() -> None:
