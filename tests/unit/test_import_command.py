@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from click.testing import CliRunner, Result
 
-from prefillgate.cli.main import group
+from prefillgate.cli.main import main
 
 REPLY = {"id": "r", "choices": [{"index": 0, "message": {"content": "yo"}, "finish_reason": "stop"}]}
 
@@ -33,8 +34,18 @@ def write(path: Path, *documents: object) -> str:
     return str(path)
 
 
-def run(*arguments: object, stdin: bytes | None = None) -> Result:
-    return CliRunner().invoke(group, ["replayset", *map(str, arguments)], input=stdin, catch_exceptions=False)
+class Ran(NamedTuple):
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: object, stdin: bytes = b"") -> Ran:
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = main(["replayset", *map(str, arguments)])
+    return Ran(code, out.getvalue(), err.getvalue())
 
 
 def cases(path: Path) -> list[dict[str, Any]]:

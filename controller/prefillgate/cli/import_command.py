@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,12 @@ def command(
         raise BadInput(f"{', '.join(files)[:200]}: no request in it can be a case{_flags(cases)}")
     if as_json:
         click.echo(json_line({"output": str(output), "formats": list(formats), **_document(cases)}))
-        return 0
+    else:
+        _print(cases, formats, output)
+    return 0
+
+
+def _print(cases: Cases, formats: Iterable[str], output: Path) -> None:
     click.echo(f"read: {cases.read} requests ({', '.join(formats)})")
     if cases.left:
         click.echo("not written:")
@@ -79,7 +84,6 @@ def command(
     if cases.secrets:
         click.echo(f"taken out of the bodies: {cases.secrets} headers, keys, tokens or passwords")
     click.echo(f"written: {cases.written} cases to {output}")
-    return 0
 
 
 def _keep_from_replacing(output: Path, files: tuple[str, ...], overwrite: bool) -> None:
