@@ -9,6 +9,7 @@ import pytest
 from prefillgate.importers.registry import FORMATS, find_format
 from prefillgate.importers.source import ImportProblem, Source
 from tests.support.imports import as_document, as_lines
+from tests.unit import test_import_inspect as inspect_log
 from tests.unit import test_import_llama_server as llama_server
 from tests.unit import test_import_lm_eval as lm_eval
 from tests.unit import test_import_openai as openai
@@ -27,6 +28,9 @@ SAMPLES: tuple[tuple[str, bytes], ...] = (
     ("promptfoo", promptfoo.SAMPLE),
     ("promptfoo", as_lines(promptfoo.row())),
     ("promptfoo", as_document(promptfoo.summary(promptfoo.row(vars={"text": PADDING})))),
+    ("inspect", inspect_log.SAMPLE),
+    ("inspect", inspect_log.archive(inspect_log.sample(inspect_log.event()))),
+    ("inspect", inspect_log.zstandard_archive("{}")),
     ("lm-eval", lm_eval.SAMPLE),
     ("lm-eval", as_lines(lm_eval.line(**lm_eval.CHOICES))),
 )

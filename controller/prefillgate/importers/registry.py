@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefillgate.api.errors import Problem
 from prefillgate.importers.base import Format
+from prefillgate.importers.inspect_log import InspectLog
 from prefillgate.importers.llama_log import LlamaServerLog
 from prefillgate.importers.lm_eval import LmEvalSamples
 from prefillgate.importers.openai_batch import OpenAIBatch
@@ -14,6 +15,7 @@ from prefillgate.importers.source import ImportProblem, Source
 # In the order of asking: the narrow ones first.
 FORMATS: tuple[Format, ...] = (
     LlamaServerLog(),
+    InspectLog(),
     PromptfooResults(),
     LmEvalSamples(),
     OpenAIBatch(),
