@@ -1,14 +1,21 @@
 """A plan, some cells and a store to try the evidence on."""
 
 import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
 from prefillgate.core.cells import Cell
 from prefillgate.core.journal import CaseRef, CellMeasured, Planned, Purpose, Texts
 from prefillgate.core.policy import Policy
-from prefillgate.evidence import SqliteJournal
+from prefillgate.evidence import SqliteJournal, encode_event
+from tests.support.postgres import recorded, running_server
 
+WRITER = Path(__file__).with_name("writer.py")
 PLAN = Planned(
     run_id="run-1",
     started_at=1764457200.125,
@@ -65,3 +72,69 @@ def store(tmp_path, written_once):
     for file in written_once.iterdir():
         shutil.copyfile(file, tmp_path / file.name)
     return tmp_path / "run.db"
+
+
+@pytest.fixture(scope="session")
+def session_server():
+    """A PostgreSQL server that the tests of this worker share. It keeps nothing from a power cut; nothing cuts it."""
+    with running_server("fsync=off") as server:
+        yield server
+
+
+@pytest.fixture
+def server(session_server):
+    """The shared server, noted as spoken to."""
+    return recorded(session_server)
+
+
+@pytest.fixture
+def database(server):
+    """The URL of an empty database of the test's own."""
+    return server.new_database()
+
+
+class Child:
+    """The writing process and what it has printed so far. Killed by its own id, never politely."""
+
+    def __init__(self, store, plan_file):
+        self.process = subprocess.Popen(
+            [sys.executable, str(WRITER), str(store), str(plan_file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert self.process.stdout.readline().strip() == b"ready", self.process.stderr.read().decode()
+        self.printed = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            if line.endswith(b"\n"):
+                self.printed.append(int(line))
+
+    def wait_for(self, count):
+        while len(self.printed) < count:
+            assert self.process.poll() is None, self.process.stderr.read().decode()
+            time.sleep(0.001)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return self.printed
+
+
+@pytest.fixture
+def start(tmp_path, plan):
+    plan_file = tmp_path / "plan.json"
+    plan_file.write_bytes(encode_event(plan))
+    children = []
+
+    def begin(store):
+        children.append(Child(store, plan_file))
+        return children[-1]
+
+    yield begin
+    for child in children:
+        if child.process.poll() is None:
+            child.kill()

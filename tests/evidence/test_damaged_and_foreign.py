@@ -16,7 +16,6 @@ from prefillgate.evidence import (
     StoreForeign,
     StoreMissing,
     StoreVersion,
-    schema,
 )
 from prefillgate.evidence.chain import link
 from prefillgate.evidence.files import uri
@@ -104,7 +103,7 @@ def test_an_edited_store_is_refused_and_the_row_named(store, statements, message
         opener(store)
     assert message in str(caught.value)
     assert str(caught.value).startswith(f"{store}: ")
-    assert "Nothing was repaired. Restore the file from a copy" in str(caught.value)
+    assert "Nothing was repaired. Restore the store from a copy" in str(caught.value)
     assert store.read_bytes() == before
 
 
@@ -285,7 +284,7 @@ def test_a_store_of_a_newer_schema_names_both_versions(store, opener):
         "UPDATE meta SET value = 'prefillgate 9.1' WHERE key = 'created_by'",
     )
     before = store.read_bytes()
-    with pytest.raises(StoreVersion, match=r"schema version 7 \(prefillgate 9\.1\).* knows versions up to 1\. Upgrade"):
+    with pytest.raises(StoreVersion, match=r"schema version 7 \(prefillgate 9\.1\).* knows versions up to 2\. Upgrade"):
         opener(store)
     assert store.read_bytes() == before
 
@@ -293,7 +292,7 @@ def test_a_store_of_a_newer_schema_names_both_versions(store, opener):
 @pytest.mark.parametrize("opener", OPENERS, ids=["for writing", "for reading"])
 def test_an_older_schema_that_no_step_leads_on_from_is_refused(store, opener):
     change(store, "UPDATE meta SET value = '0' WHERE key = 'schema'")
-    with pytest.raises(StoreVersion, match=r"schema version 0, this prefillgate .*reads 1"):
+    with pytest.raises(StoreVersion, match=r"schema version 0 .*this prefillgate .*reads 1 to 2"):
         opener(store)
     assert not list(store.parent.glob("*.bak"))
 
@@ -313,58 +312,9 @@ def test_an_event_of_a_newer_version_under_an_intact_chain_is_no_damage(store):
         SqliteJournal.open_readonly(store)
 
 
-def steps_that(*, fail):
-    def first(connection):
-        connection.execute("ALTER TABLE events ADD COLUMN weight INTEGER")
-
-    def second(connection):
-        if fail:
-            raise RuntimeError("power cut")
-        connection.execute("UPDATE events SET weight = 1")
-
-    return {1: first, 2: second}
-
-
-def test_an_older_store_is_copied_whole_and_then_led_up_step_by_step(store, measured):
-    with SqliteJournal.open(store) as journal:
-        journal.append(measured(10), Texts("last"))
-        tail = journal.tail
-    connection = sqlite3.connect(store, isolation_level=None)
-    copy = schema.migrate(connection, store, 3, steps_that(fail=False))
-    assert schema.meta(connection, "schema") == "3"
-    assert connection.execute("SELECT sum(weight) FROM events").fetchone() == (7,)
-    connection.close()
-    assert copy == store.with_name("run.db-schema1.bak")
-    with SqliteJournal.open_readonly(copy) as journal:
-        assert journal.tail == tail
-        assert journal.texts(10) == Texts("last")
-
-
-def test_a_migration_that_breaks_off_leaves_the_old_store(store):
-    connection = sqlite3.connect(store, isolation_level=None)
-    with pytest.raises(RuntimeError):
-        schema.migrate(connection, store, 3, steps_that(fail=True))
-    connection.close()
-    with SqliteJournal.open(store) as journal:
-        assert len(journal.events()) == 6
-    connection = sqlite3.connect(store, isolation_level=None)
-    schema.migrate(connection, store, 3, steps_that(fail=False))
-    assert schema.meta(connection, "schema") == "3"
-    connection.close()
-
-
-def test_a_step_that_is_missing_stops_the_migration_before_the_copy(store):
-    connection = sqlite3.connect(store, isolation_level=None)
-    with pytest.raises(StoreVersion, match="does not know how to get there"):
-        schema.migrate(connection, store, 3, {1: lambda connection: None})
-    assert schema.migrate(connection, store, 1, {}) is None
-    connection.close()
-    assert not list(store.parent.glob("*.bak*"))
-
-
 def test_a_full_disk_is_named_and_the_journal_goes_on_when_there_is_space(store, measured):
     with SqliteJournal.open(store) as journal:
-        connection = journal._writer.connection
+        connection = journal._keeper.connection
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
         noise = Texts(response=random.Random(2).randbytes(100_000).hex())
@@ -380,6 +330,6 @@ def test_a_full_disk_is_named_and_the_journal_goes_on_when_there_is_space(store,
 
 def test_a_store_that_cannot_be_written_says_so(store):
     with SqliteJournal.open(store) as journal:
-        journal._writer.connection.execute("PRAGMA query_only = 1")
+        journal._keeper.connection.execute("PRAGMA query_only = 1")
         with pytest.raises(StoreError, match=r"cannot be written. Check the permissions of the file and its folder"):
             journal.append(DeadlinePassed(1.0))

@@ -1,4 +1,4 @@
-"""What every journal promises, in a file or in memory."""
+"""What every journal promises: in memory, in a file, in a PostgreSQL database."""
 
 import hashlib
 import math
@@ -9,17 +9,28 @@ import pytest
 from prefillgate.core.journal import CellChecked, CheckOutcome, DeadlinePassed, Texts
 from prefillgate.evidence import MemoryJournal, SqliteJournal, StoreError, StoreRefused
 from prefillgate.evidence.codec import encode_event, encode_texts
+from prefillgate.evidence.postgres import PostgresJournal
 
-KINDS = ["memory", "sqlite"]
+KINDS = ["memory", "sqlite", "postgresql"]
 
 
-def make(kind, tmp_path, plan):
-    return MemoryJournal(plan) if kind == "memory" else SqliteJournal.create(tmp_path / "run.db", plan)
+@pytest.fixture
+def make(request, tmp_path, plan):
+    """Makes a journal of a kind. The server is started for the kind that needs it."""
+
+    def made(kind):
+        if kind == "memory":
+            return MemoryJournal(plan)
+        if kind == "sqlite":
+            return SqliteJournal.create(tmp_path / "run.db", plan)
+        return PostgresJournal.create(f"{request.getfixturevalue('database')}?run=contract", plan)
+
+    return made
 
 
 @pytest.fixture(params=KINDS)
-def journal(request, tmp_path, plan):
-    with make(request.param, tmp_path, plan) as journal:
+def journal(request, make):
+    with make(request.param) as journal:
         yield journal
 
 
@@ -170,10 +181,10 @@ def test_a_closed_journal_takes_nothing_more_and_still_tells_its_events(journal,
         journal.texts(1)
 
 
-def test_the_same_events_have_the_same_tail_in_every_journal(tmp_path, plan, measured, said):
+def test_the_same_events_have_the_same_tail_in_every_journal(make, measured, said):
     tails = set()
     for kind in KINDS:
-        with make(kind, tmp_path, plan) as journal:
+        with make(kind) as journal:
             journal.append(measured(1), said(1))
             journal.append(DeadlinePassed(2.5))
             tails.add(journal.tail)

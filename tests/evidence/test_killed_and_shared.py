@@ -4,67 +4,16 @@ import os
 import random
 import shutil
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from prefillgate.core.journal import CellMeasured, DeadlinePassed, Texts
-from prefillgate.evidence import SqliteJournal, StoreBusy, StoreDamaged, StoreExists, StoreRefused, encode_event
+from prefillgate.evidence import SqliteJournal, StoreBusy, StoreDamaged, StoreExists, StoreRefused
 from prefillgate.evidence.files import read
 
-WRITER = Path(__file__).with_name("writer.py")
 KILLS = 15
-
-
-class Child:
-    """The writing process and what it has printed so far. Killed by its own id, never politely."""
-
-    def __init__(self, store, plan_file):
-        self.process = subprocess.Popen(
-            [sys.executable, str(WRITER), str(store), str(plan_file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        assert self.process.stdout.readline().strip() == b"ready", self.process.stderr.read().decode()
-        self.printed = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            if line.endswith(b"\n"):
-                self.printed.append(int(line))
-
-    def wait_for(self, count):
-        while len(self.printed) < count:
-            assert self.process.poll() is None, self.process.stderr.read().decode()
-            time.sleep(0.001)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        self.process.stdout.close()
-        self.process.stderr.close()
-        return self.printed
-
-
-@pytest.fixture
-def start(tmp_path, plan):
-    plan_file = tmp_path / "plan.json"
-    plan_file.write_bytes(encode_event(plan))
-    children = []
-
-    def begin(store):
-        children.append(Child(store, plan_file))
-        return children[-1]
-
-    yield begin
-    for child in children:
-        if child.process.poll() is None:
-            child.kill()
 
 
 def cell_ids(journal):

@@ -1,21 +1,21 @@
 """A process that appends cells to a store as fast as it can and prints each id when `append` has returned.
 
-Usage: python writer.py STORE PLAN.json, where PLAN.json holds the plan as canonical JSON. Resumes a store it finds.
+Usage: python writer.py STORE PLAN.json, where STORE is a file or the URL of a run, and PLAN.json holds the plan as
+canonical JSON. Resumes a store it finds.
 """
 
 import sys
 from pathlib import Path
 
+from prefillgate.api.store_address import store_address
 from prefillgate.core.cells import Cell
 from prefillgate.core.journal import CellMeasured, Purpose, Texts
-from prefillgate.evidence import SqliteJournal, decode_event
+from prefillgate.evidence import create_store, decode_event, open_store, store_exists
 
 
-def main(store: Path, plan: Path) -> None:
-    if store.exists():
-        journal = SqliteJournal.open(store)
-    else:
-        journal = SqliteJournal.create(store, decode_event(plan.read_bytes()))
+def main(store: str, plan: Path) -> None:
+    where = store_address(store)
+    journal = open_store(where) if store_exists(where) else create_store(where, decode_event(plan.read_bytes()))
     cell_id = max((event.cell_id for event in journal.events() if isinstance(event, CellMeasured)), default=-1)
     print("ready", flush=True)
     while True:
@@ -26,4 +26,4 @@ def main(store: Path, plan: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-EXPECTED = ("llama-server", "chromium", "curl")
+EXPECTED = ("llama-server", "chromium", "curl", "postgresql")
 """Programs without which a whole run has not tested what it claims. Later parts of the project add theirs."""
 
 _CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -76,3 +76,11 @@ def find_chromium() -> str | None:
 def find_curl() -> str | None:
     """Path of curl; None when there is none."""
     return shutil.which("curl")
+
+
+def find_postgres() -> str | None:
+    """Path of PostgreSQL's server program, the newest; None when there is none. Debian keeps it off the path."""
+    found = [path for path in Path("/usr/lib/postgresql").glob("*/bin/postgres") if path.parent.parent.name.isdigit()]
+    if found:
+        return str(max(found, key=lambda path: int(path.parent.parent.name)))
+    return shutil.which("postgres")

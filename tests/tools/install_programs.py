@@ -1,4 +1,4 @@
-"""Installs the programs that tests need and pip cannot bring: a Chromium and curl, from Debian's packages.
+"""Installs the programs that tests need and pip cannot bring, from Debian's packages: a Chromium, curl, PostgreSQL.
 
 Does nothing for one that is there already (the variable CHROMIUM may name a Chromium or Chrome). Exits 1, saying what
 to do, when it cannot install one. Run from the root of the checkout: python -m tests.tools.install_programs
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.support.programs import find_chromium, find_curl
+from tests.support.programs import find_chromium, find_curl, find_postgres
 
 APT = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
 
@@ -37,6 +37,7 @@ PROGRAMS = (
         "CHROMIUM",
     ),
     Program("curl", find_curl, ("curl",), "Install curl."),
+    Program("PostgreSQL server", find_postgres, ("postgresql",), "Install PostgreSQL's server."),
 )
 
 

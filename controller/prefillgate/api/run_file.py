@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from prefillgate.api.access import Access, check_proxy, check_variable
 from prefillgate.api.errors import PolicyError, Problem, RunFileError, clean, shown
 from prefillgate.api.model import WireModel, validate
 from prefillgate.api.policy import DEFAULT_POLICY, PolicyDocument, load_policy, policy_of
 from prefillgate.api.policy_model import Metadata, PolicySpec
+from prefillgate.api.store_address import StoreAddress, store_address
 from prefillgate.api.strict_yaml import FieldPath, YamlDocument, YamlProblem, field_name, read_yaml_file
 from prefillgate.api.urls import check_url as check_url
 from prefillgate.core.acceptance import NAMED_POLICIES
@@ -43,6 +44,14 @@ AREAS = {
 
 MOST_SERVERS = 64  # of one arm
 Url = Annotated[str, Field(min_length=1, max_length=2048)]
+
+
+def _address(text: str) -> str:
+    store_address(text)
+    return text
+
+
+StoreText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_address)]
 
 
 class ServerModel(WireModel):
@@ -102,12 +111,12 @@ class RunSpec(WireModel):
     candidate: ArmModel
     replay_set: str = Field(min_length=1, max_length=4096)
     policy: str = Field(default=DEFAULT_POLICY, min_length=1, max_length=4096)
-    store: str | None = Field(default=None, min_length=1, max_length=4096)
+    store: StoreText | None = None
     seed: int | None = Field(default=None, ge=0, le=2**53 - 1)
     declared_differences: list[DifferenceModel] = Field(default_factory=list, max_length=100)
     cell_timeout_seconds: int | None = Field(default=None, ge=1, le=86_400)
     isolation: Literal["Exclusive", "Shared"] | None = None
-    baseline_store: str | None = Field(default=None, min_length=1, max_length=4096)
+    baseline_store: StoreText | None = None
     baseline_max_age_days: int | None = Field(default=None, ge=1, le=3650)
     wait_ready_seconds: int | None = Field(default=None, ge=0, le=86_400)
     arms_at_once: bool = False
@@ -154,12 +163,12 @@ class RunDocument:
     replay_set: str
     policy: PolicyDocument
     name: str | None = None
-    store: Path | None = None
+    store: StoreAddress | None = None
     seed: int | None = None
     declared_differences: tuple[Difference, ...] = ()
     cell_timeout_seconds: float | None = None
     isolation: Isolation | None = None
-    baseline_store: Path | None = None
+    baseline_store: StoreAddress | None = None
     baseline_max_age_days: float | None = None
     wait_ready_seconds: float | None = None
     sequential: bool = False
@@ -196,14 +205,14 @@ def load_run_file(path: str | Path) -> RunDocument:
         replay_set=_resolved(spec.replay_set, source),
         policy=_inline_policy(inline, yaml, source) if inline is not None else _policy(spec.policy, yaml, source),
         name=model.metadata.name if model.metadata else None,
-        store=None if spec.store is None else source.parent / spec.store,
+        store=None if spec.store is None else store_address(spec.store, source.parent),
         seed=spec.seed,
         declared_differences=tuple(
             Difference(AREAS[d.area], d.name, d.baseline, d.candidate) for d in spec.declared_differences
         ),
         cell_timeout_seconds=None if spec.cell_timeout_seconds is None else float(spec.cell_timeout_seconds),
         isolation=None if spec.isolation is None else Isolation(spec.isolation.lower()),
-        baseline_store=None if spec.baseline_store is None else source.parent / spec.baseline_store,
+        baseline_store=None if spec.baseline_store is None else store_address(spec.baseline_store, source.parent),
         baseline_max_age_days=spec.baseline_max_age_days,
         wait_ready_seconds=None if spec.wait_ready_seconds is None else float(spec.wait_ready_seconds),
         sequential=spec.sequential,

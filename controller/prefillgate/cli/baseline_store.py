@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.outcome import say
-from prefillgate.cli.stores import reading, store_errors
+from prefillgate.cli.stores import reading, same_store, short_name, store_errors
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import BaselineShown, Journal
 from prefillgate.core.stored_baseline import (
@@ -31,14 +32,14 @@ def stored_baseline(request: RunRequest, suite: CheckSuite, now: float) -> Basel
     path = request.baseline_store
     if path is None:
         return None
-    if path.resolve() == request.store.resolve():
+    if same_store(path, request.store):
         raise BadInput(f"--baseline-store {path}: is the store of this run itself ({ALLOWED})")
     plan = plan_run(request, 0, now, request.policy.policy)
-    if not path.is_file():
+    if isinstance(path, Path) and not path.is_file():
         raise BadInput(f"--baseline-store {path}: there is no evidence store ({ALLOWED})")
     with reading(path) as (_, stored):
         try:
-            shown = baseline_of(stored, path.name, now)
+            shown = baseline_of(stored, short_name(path), now)
         except NoStoredBaseline as error:
             raise BadInput(f"--baseline-store {path}: {error} ({ALLOWED})") from error
         why = why_not_comparable(stored, plan, _checks(request, suite))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.outcome import exit_code
-from prefillgate.cli.stores import reading
+from prefillgate.cli.stores import STORE, reading
 
 if TYPE_CHECKING:
+    from prefillgate.api.store_address import StoreAddress
     from prefillgate.core.gate import Gate
     from prefillgate.core.journal import Journal
     from prefillgate.core.verdict import ArmCounts, CellView, Verdict
@@ -27,7 +27,7 @@ SHOWN_CHARACTERS = 60
 
 
 @click.command(name="cells")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one a cell, as `audit` reads them.")
 @click.option(
     "--exit-decision", is_flag=True, help="Exit 0 promote, 10 hold, 20 rollback allowed, 1 could not measure."
@@ -40,7 +40,7 @@ SHOWN_CHARACTERS = 60
     help="With --curl: the variable that holds the API key.  [default: PREFILLGATE_API_KEY]",
 )
 def command(
-    store: Path, as_json: bool, exit_decision: bool, curl_id: int | None = None, key_variable: str | None = None
+    store: StoreAddress, as_json: bool, exit_decision: bool, curl_id: int | None = None, key_variable: str | None = None
 ) -> int:
     """Print every cell of STORE in time order: its cached beside its prompt tokens, its class, its unit, and why.
 

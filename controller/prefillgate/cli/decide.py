@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from prefillgate.cli.outcome import exit_code, rendered, summary
-from prefillgate.cli.stores import reading
+from prefillgate.cli.stores import STORE, reading
+
+if TYPE_CHECKING:
+    from prefillgate.api.store_address import StoreAddress
 
 
 @click.command(name="decide")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, as `run --json` does.")
-def command(store: Path, as_json: bool) -> int:
+def command(store: StoreAddress, as_json: bool) -> int:
     """Recompute the verdict of STORE, offline: no server is asked and no check is run again.
 
     The verdict is a function of the journal alone, equal to the byte wherever it is computed.

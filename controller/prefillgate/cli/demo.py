@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from prefillgate.cli.outcome import say
+from prefillgate.cli.stores import STORE
+
+if TYPE_CHECKING:
+    from prefillgate.api.store_address import StoreAddress
 
 
 @click.command(name="demo")
 @click.option("--story", is_flag=True, help="Play the story this project was written for, on simulated servers.")
-@click.option("--store", type=click.Path(path_type=Path), help="With --story: keep its evidence in this store.")
+@click.option("--store", type=STORE, metavar="FILE", help="With --story: keep its evidence in this store.")
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="Where stores and reports go.  [default: .prefillgate/demo-TIME]"
 )
-def command(story: bool, store: Path | None, folder: Path | None) -> int:
+def command(story: bool, store: StoreAddress | None, folder: Path | None) -> int:
     """Gate two profiles of a small real model on this machine: about four minutes on two cores.
 
     \b
@@ -30,6 +35,8 @@ def command(story: bool, store: Path | None, folder: Path | None) -> int:
 
     if store is not None and not story:
         raise BadInput("--store goes with --story; the demo's stores go into --folder")
+    if store is not None and not isinstance(store, Path):
+        raise BadInput(f"--store {store}: the story's evidence goes into a file (allowed: a file)")
     if story:
         from prefillgate.cli.story import play
 

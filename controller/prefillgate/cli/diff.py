@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.outcome import palette, quoted
-from prefillgate.cli.stores import reading
+from prefillgate.cli.stores import STORE, reading
 
 if TYPE_CHECKING:
+    from prefillgate.api.store_address import StoreAddress
     from prefillgate.core.gate import Gate
     from prefillgate.core.journal import Journal, Texts
     from prefillgate.core.verdict import CellView
@@ -22,7 +22,7 @@ CASES_NAMED = 12
 
 
 @click.command(name="diff")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.argument("case")
 @click.option("--pair", type=click.IntRange(0), metavar="N", help="The cells of pair N, of the screen or a replicate.")
 @click.option(
@@ -32,7 +32,7 @@ CASES_NAMED = 12
 @click.option("--all", "every", is_flag=True, help="Every candidate cell of the case, the first one first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the whole texts.")
 def command(
-    store: Path, case: str, pair: int | None, round_: int | None, bad_alone: bool, every: bool, as_json: bool
+    store: StoreAddress, case: str, pair: int | None, round_: int | None, bad_alone: bool, every: bool, as_json: bool
 ) -> int:
     """Show what both arms of STORE answered to CASE, word by word: reasoning, content and tool calls apart.
 

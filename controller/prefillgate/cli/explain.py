@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from prefillgate.cli.outcome import columns, palette
-from prefillgate.cli.stores import reading
+from prefillgate.cli.stores import STORE, reading
+
+if TYPE_CHECKING:
+    from prefillgate.api.store_address import StoreAddress
 
 
 @click.command(name="explain")
-@click.argument("store", type=click.Path(path_type=Path))
-def command(store: Path) -> int:
+@click.argument("store", type=STORE)
+def command(store: StoreAddress) -> int:
     """Say in about a page of words what was seen in STORE, what follows and why, what would change it, and what to do.
 
     The rule that answered is named, with the bound of its error or with what it does not claim. Every number is the

@@ -66,6 +66,7 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("replayset", "Lint, show, try, import, record or thin out a replay set."),
     _entry("policy", "Lint a policy file."),
     _entry("plan", "Print an acceptance table, its exact error and its power."),
+    _entry("store", "List what stores hold, or lead their tables to another version."),
     _entry("override", "Record a person's decision, or the cause, with a reason."),
     _entry("doctor", "Say what is installed here and what a server can and cannot prove."),
     _entry("simulate", "Serve a simulated llama-server with planted faults."),

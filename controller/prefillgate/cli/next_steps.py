@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
+from prefillgate.api.store_address import StoreAddress
 from prefillgate.cli.outcome import quoted
+from prefillgate.cli.stores import anew_beside, report_beside
 from prefillgate.core.cells import BASELINE, Status
 from prefillgate.core.decision import Reason
 from prefillgate.core.journal import Planned
@@ -24,7 +25,7 @@ class Place:
     """A verdict, the store it came from, and the plan of its run."""
 
     verdict: Verdict
-    store: Path
+    store: StoreAddress
     plan: Planned
 
     def command(self, *words: str) -> str:
@@ -60,23 +61,17 @@ def _resume(place: Place, words: str, *more: str) -> Step:
 
 
 def _anew(place: Place, words: str, *more: str) -> Step:
-    return Step(f"{words}{place.unknown}:", place.command(*place.begun, *more, "--store", str(_free(place.store))))
+    return Step(
+        f"{words}{place.unknown}:", place.command(*place.begun, *more, "--store", str(anew_beside(place.store)))
+    )
 
 
 def _without(words: tuple[str, ...], option: str) -> list[str]:
     return [word for at, word in enumerate(words) if option not in (word, words[at - 1] if at else "")]
 
 
-def _free(store: Path) -> Path:
-    """A name beside the store that no file has."""
-    number = 2
-    while (found := store.with_name(f"{store.stem}-{number}{store.suffix}")).exists():
-        number += 1
-    return found
-
-
 def _report(place: Place) -> list[Step]:
-    page = str(place.store.with_suffix(".html"))
+    page = str(report_beside(place.store))
     return [Step("All of it on one page:", place.command("report", str(place.store), "-o", page))]
 
 

@@ -11,6 +11,7 @@ from prefillgate.cli.speaking import quoted as quoted
 from prefillgate.cli.speaking import say as say
 
 if TYPE_CHECKING:
+    from prefillgate.api.store_address import StoreAddress
     from prefillgate.core.journal import Journal
     from prefillgate.core.verdict import Verdict
     from prefillgate.report.terminal import Palette
@@ -43,7 +44,7 @@ def write_report(verdict: Verdict, journal: Journal, path: Path) -> None:
     partial.replace(path)
 
 
-def summary(verdict: Verdict, store: Path, report: Path | None) -> str:
+def summary(verdict: Verdict, store: StoreAddress, report: Path | None) -> str:
     """One screen for a person, in colour where standard output is a terminal."""
     from prefillgate.report.terminal import SummaryOptions, render_terminal
 

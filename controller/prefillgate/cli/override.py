@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import getpass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from prefillgate.cli.outcome import exit_code, summary
-from prefillgate.cli.stores import store_errors
+from prefillgate.cli.stores import STORE, store_errors
+
+if TYPE_CHECKING:
+    from prefillgate.api.store_address import StoreAddress
 
 MAX_REASON = 1000
 
 
 @click.command(name="override")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.option("--promote", is_flag=True, help="Allow promotion.")
 @click.option("--hold", is_flag=True, help="Block promotion and refuse rollback.")
 @click.option("--rollback", is_flag=True, help="Allow rollback.")
 @click.option("--cause", help="Write down the cause that was found; until then it is Unverified.")
 @click.option("--reason", help="Why. Required with --promote, --hold and --rollback.")
 @click.option("--actor", help="Who says so (default: the name you are logged in by).")
-def command(store: Path, cause: str | None, reason: str | None, actor: str | None, **decisions: bool) -> int:
+def command(store: StoreAddress, cause: str | None, reason: str | None, actor: str | None, **decisions: bool) -> int:
     """Record a person's decision about STORE, or the cause of what was seen.
 
     An override needs a reason and goes before every other rule but a spec that cannot be read. It is evidence: it
@@ -33,7 +36,7 @@ def command(store: Path, cause: str | None, reason: str | None, actor: str | Non
     from prefillgate.core.gate import fold
     from prefillgate.core.journal import CauseNoted, Overridden
     from prefillgate.core.judge import judge
-    from prefillgate.evidence import SqliteJournal
+    from prefillgate.evidence import open_store
     from prefillgate.replay.clock import SystemClock
 
     chosen = [name for name, given in decisions.items() if given]
@@ -48,7 +51,7 @@ def command(store: Path, cause: str | None, reason: str | None, actor: str | Non
         if text is not None and len(text) > MAX_REASON:
             raise BadInput(f"{name}: {len(text)} characters (allowed: up to {MAX_REASON})")
     who, now = actor or _login(), SystemClock().now()
-    with store_errors(), SqliteJournal.open(store) as journal:
+    with store_errors(), open_store(store) as journal:
         if cause is not None:
             journal.append(CauseNoted(now, who, cause.strip()))
         if verdict is not None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from prefillgate.cli.outcome import exit_code, rendered
-from prefillgate.cli.stores import keep_from_overwriting, reading
+from prefillgate.cli.stores import STORE, keep_from_overwriting, reading
+
+if TYPE_CHECKING:
+    from prefillgate.api.store_address import StoreAddress
 
 FORMATS = ("html", "markdown", "junit", "json", "line")
 
 
 @click.command(name="report")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.option(
     "--format", "format_", type=click.Choice(FORMATS), default="html", show_default=True, help="What to write."
 )
@@ -21,7 +25,7 @@ FORMATS = ("html", "markdown", "junit", "json", "line")
 @click.option(
     "--exit-decision", is_flag=True, help="Exit 0 promote, 10 hold, 20 rollback allowed, 1 could not measure."
 )
-def command(store: Path, format_: str, output: Path | None, exit_decision: bool) -> int:
+def command(store: StoreAddress, format_: str, output: Path | None, exit_decision: bool) -> int:
     """Write the verdict of STORE as one offline HTML page, Markdown, JUnit, JSON or one line.
 
     All five come from the same object, so they cannot disagree. Exit code 0 when written, 2 bad input, 1 a damaged

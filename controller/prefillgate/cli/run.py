@@ -21,7 +21,7 @@ from prefillgate.cli.sequential import sequential_options
 from prefillgate.cli.server_options import SidedCommand, server_options, unvalidated_judge_option
 from prefillgate.cli.shape_options import shape_options
 from prefillgate.cli.speaking import tell_resume
-from prefillgate.cli.stores import keep_from_overwriting
+from prefillgate.cli.stores import STORE, keep_from_overwriting, report_beside
 from prefillgate.cli.time_limit import time_options, within_minutes
 
 if TYPE_CHECKING:
@@ -62,8 +62,10 @@ Examples:
 )
 @click.option(
     "--store",
-    type=click.Path(path_type=Path),
-    help="Evidence store; one that exists is resumed.  [default: .prefillgate/SET-TIME.db]",
+    type=STORE,
+    metavar="FILE|URL",
+    help="Evidence store, a file or postgresql://...?run=NAME; one that exists is resumed.  "
+    "[default: .prefillgate/SET-TIME.db]",
 )
 @click.option(
     "--report", "report_path", type=click.Path(path_type=Path), help="HTML report.  [default: beside the store]"
@@ -191,7 +193,7 @@ def _tell(finished: Finished, request: RunRequest, options: dict[str, Any]) -> i
 
 
 def _report_path(request: RunRequest, options: dict[str, Any]) -> Path:
-    return options["report_path"] or request.store.with_suffix(".html")
+    return options["report_path"] or report_beside(request.store)
 
 
 def _check_report(request: RunRequest, options: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from prefillgate.api.policy import DEFAULT_POLICY, load_policy
 from prefillgate.api.run_file import Arm, load_run_file
+from prefillgate.api.store_address import StoreAddress
 from prefillgate.cli.addresses import check_access, checked_engine
 from prefillgate.cli.budget import budget_of, with_budget
 from prefillgate.cli.errors import BadInput
@@ -51,7 +52,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
         candidate=urls["candidate"],
         replay_set=replay_set,
         policy=policy,
-        store=options["store"] or from_file.get("store") or _default_store(replay_set.name),
+        store=_store_of(options["store"] or from_file.get("store"), replay_set.name),
         seed=seed,
         differences=(*from_file.get("differences", ()), *(_declared(text) for text in options["declare"])),
         times=LaneTimes(cell_timeout_seconds=timeout),
@@ -157,5 +158,9 @@ def _declared(text: str) -> Difference:
     return Difference(area or AREAS.get(short, "other"), short, old or None, new or None)
 
 
-def _default_store(set_name: str) -> Path:
-    return Path(".prefillgate") / f"{set_name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.db"
+def _store_of(asked: StoreAddress | None, set_name: str) -> StoreAddress:
+    """The store asked for; where none was, or a database without a run, one named after the set and the time."""
+    name = f"{set_name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    if asked is None:
+        return Path(".prefillgate") / f"{name}.db"
+    return asked if isinstance(asked, Path) or asked.run is not None else asked.of_run(name)

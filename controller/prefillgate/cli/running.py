@@ -27,7 +27,7 @@ from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import Stop, next_step
 from prefillgate.core.verdict import Verdict
 from prefillgate.engines.base import EngineError, Identity
-from prefillgate.evidence import SqliteJournal, StoreError
+from prefillgate.evidence import KeptJournal, StoreError, create_store, open_store, store_exists
 from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.clock import Clock, SystemClock
 from prefillgate.replay.lane import BUSY_STATUS, Lane
@@ -48,7 +48,7 @@ from prefillgate.replay.swapping import SwapFailed
 class Finished:
     """A run that came to its end; the journal is still open."""
 
-    journal: SqliteJournal
+    journal: KeptJournal
     gate: Gate
     verdict: Verdict
 
@@ -125,7 +125,7 @@ async def _carry_on(runner: Runner, request: RunRequest) -> None:
 
 
 async def _gateway_alone(
-    request: RunRequest, opened: tuple[SqliteJournal, Gate], parts: tuple[CheckSuite, Clock, Watcher]
+    request: RunRequest, opened: tuple[KeptJournal, Gate], parts: tuple[CheckSuite, Clock, Watcher]
 ) -> None:
     """The gateway check of a run that was over before it, or was killed in it. The decision stands whatever is met."""
     journal, gate = opened
@@ -162,12 +162,12 @@ def _shared(lanes: dict[str, Lane], identities: dict[str, Identity]) -> bool:
         raise BadInput(str(error)) from error
 
 
-def _existing(request: RunRequest, clock: Clock) -> tuple[SqliteJournal, Gate] | None:
+def _existing(request: RunRequest, clock: Clock) -> tuple[KeptJournal, Gate] | None:
     """The store that is there already, if it is of this run."""
-    if not request.store.exists():
-        return None
     with store_errors():
-        journal = SqliteJournal.open(request.store)
+        if not store_exists(request.store):
+            return None
+        journal = open_store(request.store)
         try:
             gate = fold(journal.events())
             check_same_run(gate.plan, request)
@@ -182,12 +182,12 @@ def _existing(request: RunRequest, clock: Clock) -> tuple[SqliteJournal, Gate] |
     return journal, gate
 
 
-def _new(request: RunRequest, policy: Policy, clock: Clock) -> tuple[SqliteJournal, Gate]:
+def _new(request: RunRequest, policy: Policy, clock: Clock) -> tuple[KeptJournal, Gate]:
     """A new store with its plan."""
     seed = request.seed if request.seed is not None else secrets.randbelow(2**31)
     say(f"seed: {seed}", "seed", seed=seed)
     with store_errors():
-        journal = SqliteJournal.create(request.store, plan_run(request, seed, clock.now(), policy))
+        journal = create_store(request.store, plan_run(request, seed, clock.now(), policy))
         return journal, fold(journal.events())
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.numbers import NumberRange
+from prefillgate.cli.stores import STORE
 from prefillgate.core.policy import Policy
 from prefillgate.core.shape import Isolation, Shape
 
@@ -36,7 +36,8 @@ def shape_options(function: _F) -> _F:
         ),
         click.option(
             "--baseline-store",
-            type=click.Path(path_type=Path),
+            type=STORE,
+            metavar="FILE|URL",
             help="An earlier run's store: its baseline is shown beside this run and decides nothing.",
         ),
         click.option(

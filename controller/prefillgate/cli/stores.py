@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
 
@@ -13,28 +16,78 @@ SQLITE_HEADER = b"SQLite format 3\0"
 BESIDE_A_STORE = ("-lock", "-wal", "-shm", "-journal")
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from prefillgate.api.store_address import StoreAddress
     from prefillgate.core.gate import Gate
-    from prefillgate.evidence import SqliteJournal
+    from prefillgate.evidence import KeptJournal
+
+
+class StoreParameter(click.Path):
+    """Where a store is: a file, or `postgresql://...?run=NAME`."""
+
+    name = "store"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The address. Raises `BadInput` for a URL that is none of a store, or holds a password."""
+        from prefillgate.api.store_address import store_address
+
+        if not isinstance(value, str):
+            return value
+        try:
+            return store_address(value)
+        except ValueError as error:
+            raise BadInput(f"{_called(param)}: {error}") from error
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Files; behind a database's URL the runs that are there, if it answers."""
+        from click.shell_completion import CompletionItem
+
+        from prefillgate.api.store_address import store_address
+
+        try:
+            where = store_address(incomplete.partition("run=")[0].rstrip("?&"))
+        except ValueError:
+            return []
+        if isinstance(where, Path):
+            return [CompletionItem(incomplete, type="file")]
+        from prefillgate.evidence import StoreError, store_facts
+
+        try:
+            names = [facts.store for facts in store_facts(where)]
+        except StoreError:
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _called(param: click.Parameter | None) -> str:
+    if isinstance(param, click.Option):
+        return param.opts[0]
+    return "store" if param is None or param.name is None else param.name.upper()
+
+
+STORE = StoreParameter()
 
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """A damaged store could not be measured (exit 1); any other store that cannot be used is bad input (exit 2)."""
+    """A damaged store, or one whose server is away, could not be measured (exit 1); all else is bad input (exit 2)."""
     from prefillgate.core.gate import JournalError
-    from prefillgate.evidence import StoreDamaged, StoreError
+    from prefillgate.evidence import StoreAway, StoreDamaged, StoreError
 
     try:
         yield
-    except (StoreDamaged, JournalError) as error:
+    except (StoreDamaged, StoreAway, JournalError) as error:
         raise CouldNotMeasure(str(error)) from error
     except StoreError as error:
         raise BadInput(str(error)) from error
 
 
-def keep_from_overwriting(option: str, target: Path, store: Path, *sources: Path) -> None:
+def keep_from_overwriting(option: str, target: Path, store: StoreAddress, *sources: Path) -> None:
     """Raise `BadInput` where writing `target` would destroy evidence (of any store) or what a run is made from."""
-    beside = [store.with_name(store.name + suffix) for suffix in BESIDE_A_STORE]
-    if any(_same(target, path) for path in (store, *beside, *sources)) or _is_database(target):
+    files = [store] if isinstance(store, Path) else []
+    files += [path.with_name(path.name + suffix) for path in files for suffix in BESIDE_A_STORE]
+    if any(_same(target, path) for path in (*files, *sources)) or _is_database(target):
         raise BadInput(
             f"{option} {target}: a report would overwrite what stands there (allowed: a file that is no evidence "
             "store and no input of the command)"
@@ -57,10 +110,37 @@ def _is_database(path: Path) -> bool:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[tuple[SqliteJournal, Gate]]:
+def reading(store: StoreAddress) -> Iterator[tuple[KeptJournal, Gate]]:
     """A store as it is now and the gate folded from it; a run may be writing it meanwhile."""
     from prefillgate.core.gate import fold
-    from prefillgate.evidence import SqliteJournal
+    from prefillgate.evidence import read_store
 
-    with store_errors(), SqliteJournal.open_readonly(path) as journal:
+    with store_errors(), read_store(store) as journal:
         yield journal, fold(journal.events())
+
+
+def report_beside(store: StoreAddress) -> Path:
+    """Where the report of a store goes by default: beside a file; for a run in a database into `.prefillgate`."""
+    return store.with_suffix(".html") if isinstance(store, Path) else Path(".prefillgate") / f"{store.run}.html"
+
+
+def anew_beside(store: StoreAddress) -> StoreAddress:
+    """A store of another name in the same place, that no file has; a run of a database is named once it begins."""
+    if not isinstance(store, Path):
+        return replace(store, run=None)
+    number = 2
+    while (found := store.with_name(f"{store.stem}-{number}{store.suffix}")).exists():
+        number += 1
+    return found
+
+
+def short_name(store: StoreAddress) -> str:
+    """The name of a store without its place."""
+    return store.name if isinstance(store, Path) else str(store.run)
+
+
+def same_store(one: StoreAddress, other: StoreAddress) -> bool:
+    """Whether two addresses lead to one store, as far as they tell."""
+    if isinstance(one, Path) and isinstance(other, Path):
+        return one.resolve() == other.resolve()
+    return one == other

@@ -45,14 +45,18 @@ def within_minutes(request: RunRequest, minutes: float | None, cell_seconds: flo
     """
     from prefillgate.cli.interruptible import carry_out
     from prefillgate.cli.outcome import say
+    from prefillgate.cli.stores import store_errors
     from prefillgate.cli.timing import given_paces, paces_of, time_servers
+    from prefillgate.evidence import store_exists
 
     if minutes is None:
         if cell_seconds is not None:
             raise BadInput("--cell-seconds is for --dry-run and --max-minutes (allowed: with one of them)")
         return request
     bounded = replace(request, must_end_at=time.time() + 60 * minutes)
-    if request.store.exists():
+    with store_errors():
+        there = store_exists(request.store)
+    if there:
         say(f"--max-minutes: this run goes on and ends in {minutes:g} min at the latest")
         return bounded
     if cell_seconds is not None:

@@ -6,6 +6,7 @@ StoreError
 ├── StoreForeign   something else is there; it was left untouched
 ├── StoreVersion   written by another version of prefillgate
 ├── StoreBusy      another process writes it
+├── StoreAway      the server that keeps it cannot be reached
 ├── StoreDamaged   its contents are not what was written; nothing was repaired
 └── StoreRefused   this event may not be appended, or not here; the store is fine
 """
@@ -42,6 +43,10 @@ class StoreBusy(StoreError):
     """Another process, or another part of this one, writes the store."""
 
 
+class StoreAway(StoreError):
+    """The database server that keeps the store did not answer, or went away."""
+
+
 class StoreDamaged(StoreError):
     """The store does not hold what was written into it. Nothing was repaired."""
 
@@ -50,19 +55,19 @@ class StoreRefused(StoreError):
     """The event was not written: it breaks a rule of the journal. The store itself is fine."""
 
 
-RESTORE = "Nothing was repaired. Restore the file from a copy, or start a new store."
+RESTORE = "Nothing was repaired. Restore the store from a copy, or start a new one."
 LOCAL_DISK = "SQLite's locks and write-ahead log need a local disk: not NFS, SMB or a synchronised folder."
 
-_SAFE = "Everything committed before is safe."
+SAFE = "Everything committed before is safe."
 _MEANING: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_NOTADB: (StoreForeign, "it is not an SQLite database, or its first page is damaged"),
     sqlite3.SQLITE_ERROR: (StoreDamaged, f"its tables are not those of a store. {RESTORE}"),
     sqlite3.SQLITE_CORRUPT: (StoreDamaged, f"SQLite finds it malformed. {RESTORE}"),
-    sqlite3.SQLITE_FULL: (StoreError, f"the disk is full. {_SAFE} Free some space and run the same command again."),
+    sqlite3.SQLITE_FULL: (StoreError, f"the disk is full. {SAFE} Free some space and run the same command again."),
     sqlite3.SQLITE_READONLY: (StoreError, "it cannot be written. Check the permissions of the file and its folder."),
     sqlite3.SQLITE_PERM: (StoreError, "access is denied. Check the permissions of the file and its folder."),
     sqlite3.SQLITE_CANTOPEN: (StoreError, "it cannot be opened. Check that its folder exists and can be written."),
-    sqlite3.SQLITE_IOERR: (StoreError, f"reading or writing the disk failed. {_SAFE} {LOCAL_DISK}"),
+    sqlite3.SQLITE_IOERR: (StoreError, f"reading or writing the disk failed. {SAFE} {LOCAL_DISK}"),
     sqlite3.SQLITE_PROTOCOL: (StoreError, f"locking failed. {LOCAL_DISK}"),
     sqlite3.SQLITE_BUSY: (StoreBusy, "another program holds it. Close that program and try again."),
     sqlite3.SQLITE_LOCKED: (StoreBusy, "another part of this program holds it."),
@@ -86,3 +91,19 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise translate(path, error) from error
+
+
+@contextmanager
+def named(store: str) -> Iterator[None]:
+    """Puts the store's name in front of what its contents complain about."""
+    try:
+        yield
+    except (StoreMissing, StoreDamaged, StoreVersion, StoreForeign, StoreBusy) as error:
+        if str(error).startswith(store):
+            raise
+        raise type(error)(f"{store}: {error}") from error
+
+
+def outside(store: str) -> StoreError:
+    """The error of a writer that finds another tail than its own."""
+    return StoreError(f"{store}: it was changed from outside. Open it again to see what it holds.")

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
-from prefillgate.evidence.errors import StoreBusy, StoreDamaged, StoreError, StoreMissing, translate
+from prefillgate.evidence.errors import RESTORE, StoreBusy, StoreDamaged, StoreError, StoreMissing, translate
 
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], Result]
@@ -51,7 +51,7 @@ def read(path: Path, work: Work[Result]) -> Result:
         try:
             if before.shared:
                 return _read_shared(path, work)
-            result = _read_copy(path, work) if before.log_bytes else _work(path, "immutable", work)
+            result = _read_copy(path, work) if before.log_bytes else _work(path, "immutable", _whole(path, work))
             if _state(path) == before:
                 return result
         except StoreError as error:
@@ -89,6 +89,19 @@ def _work(path: Path, mode: str, work: Work[Result]) -> Result:
             return work(connection)
     except (sqlite3.Error, OSError) as error:
         raise translate(path, error) from error
+
+
+def _whole(path: Path, work: Work[Result]) -> Work[Result]:
+    """`work`, of a file that nobody writes: its last page must be all there. SQLite would fill it up with zeros."""
+
+    def checked(connection: sqlite3.Connection) -> Result:
+        result = work(connection)
+        over = path.stat().st_size % int(connection.execute("PRAGMA page_size").fetchone()[0])
+        if over:
+            raise StoreDamaged(f"{path}: the file was cut short: it ends {over} bytes into a page. {RESTORE}")
+        return result
+
+    return checked
 
 
 def _read_shared(path: Path, work: Work[Result]) -> Result:

@@ -81,6 +81,14 @@ class Ledger:
             raise StoreDamaged(f"{where}: {broken or f'it is filed under cell {row.cell_id!r}'}. {RESTORE}")
         self.record(entry)
 
+    def hold_against(self, tail: str) -> None:
+        """Raise `StoreDamaged` unless these are all the events of the store that says its end is `tail`."""
+        if self.tail != tail:
+            raise StoreDamaged(
+                f"the store was closed by event {tail.partition(':')[0]}, the last one found is "
+                f"{self.tail.partition(':')[0]}: events at the end were removed or added. {RESTORE}"
+            )
+
     def _entry(self, event: Event, payload: bytes, texts: bytes | None) -> Entry:
         texts_sha256 = sha256(texts)
         return Entry(

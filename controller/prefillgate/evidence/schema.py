@@ -1,8 +1,8 @@
-"""The tables of a store, their version, and how an older version becomes this one.
+"""The tables of a store in a file, and how one version of them becomes another (`prefillgate.evidence.versions`).
 
 meta    `schema` (version), `created_by`, `tail` (count and digest of the last event, moved in the event's transaction)
 events  one row per event; `payload` is canonical JSON, `texts` canonical JSON compressed by zlib. `cell_id` repeats the
-        payload's, so that the database itself refuses a cell measured twice.
+        payload's, so that the database itself refuses a cell measured twice; `written_at` is in no digest.
 
 No table holds a verdict or a count of cells.
 """
@@ -11,21 +11,26 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from prefillgate import __version__
 from prefillgate.evidence.chain import Entry, Row
-from prefillgate.evidence.errors import RESTORE, StoreDamaged, StoreForeign, StoreVersion
+from prefillgate.evidence.errors import RESTORE, StoreDamaged, StoreForeign
 from prefillgate.evidence.files import beside, uri
+from prefillgate.evidence.kept import pack, unpack
 from prefillgate.evidence.ledger import Ledger
+from prefillgate.evidence.versions import CREATED_BY, FIRST, SCHEMA, Step, Steps, readable, way
 
 APPLICATION_ID = 0x50664774  # "PfGt"
-SCHEMA = 1
-Step = Callable[[sqlite3.Connection], None]
-STEPS: Mapping[int, Step] = {}  # version -> the step that leads from it to the next
+STEPS: Steps = {
+    1: Step(
+        up=("ALTER TABLE events ADD COLUMN written_at REAL",),
+        down=("ALTER TABLE events DROP COLUMN written_at",),
+        lost="when each event was written",
+    )
+}
 
 _TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -51,9 +56,9 @@ def create(path: Path, first: Entry, tail: str) -> None:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         prepare_writer(connection, path)
         connection.execute("BEGIN IMMEDIATE")
-        for table in _TABLES:
-            connection.execute(table)
-        meta = {"schema": str(SCHEMA), "created_by": f"prefillgate {__version__}", "tail": tail}
+        for statement in (*_TABLES, *way(STEPS, FIRST, SCHEMA)):
+            connection.execute(statement)
+        meta = {"schema": str(SCHEMA), "created_by": CREATED_BY, "tail": tail}
         connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
         insert(connection, first)
         connection.execute("COMMIT")
@@ -74,11 +79,9 @@ def prepare_writer(connection: sqlite3.Connection, path: Path) -> None:
 
 def insert(connection: sqlite3.Connection, entry: Entry) -> None:
     """Write one row, inside the caller's transaction."""
-    texts = None if entry.texts is None else zlib.compress(entry.texts)
-    row = (entry.seq, entry.cell_id, entry.payload, entry.texts_sha256, entry.digest, texts)
-    connection.execute(
-        "INSERT INTO events (seq, cell_id, payload, texts_sha256, digest, texts) VALUES (?, ?, ?, ?, ?, ?)", row
-    )
+    row = (entry.seq, entry.cell_id, entry.payload, entry.texts_sha256, entry.digest, pack(entry.texts), time.time())
+    names = "seq, cell_id, payload, texts_sha256, digest, texts, written_at"
+    connection.execute(f"INSERT INTO events ({names}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def load(connection: sqlite3.Connection) -> Ledger:
@@ -86,12 +89,7 @@ def load(connection: sqlite3.Connection) -> Ledger:
     ledger = Ledger()
     for row in _rows(connection):
         ledger.replay(row)
-    tail = meta(connection, "tail")
-    if ledger.tail != tail:
-        raise StoreDamaged(
-            f"the store was closed by event {tail.partition(':')[0]}, the last one found is "
-            f"{ledger.tail.partition(':')[0]}: events at the end were removed or added. {RESTORE}"
-        )
+    ledger.hold_against(meta(connection, "tail"))
     return ledger
 
 
@@ -100,31 +98,19 @@ def check(connection: sqlite3.Connection) -> int:
     found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
         raise StoreDamaged(f"SQLite's check of the file failed: {' '.join(str(found).split())}. {RESTORE}")
-    version = meta(connection, "schema")
-    if not version.isascii() or not version.isdigit():
-        raise StoreDamaged(f"the schema version is {version!r}, not a number. {RESTORE}")
-    if int(version) > SCHEMA:
-        raise StoreVersion(
-            f"it has schema version {version} ({meta(connection, 'created_by')}), this prefillgate {__version__} knows "
-            f"versions up to {SCHEMA}. Upgrade prefillgate."
-        )
-    return int(version)
+    return readable(meta(connection, "schema"), meta(connection, "created_by"))
 
 
-def migrate(connection: sqlite3.Connection, path: Path, target: int, steps: Mapping[int, Step]) -> Path | None:
-    """Lead an older store to `target`, one transaction for all steps, the file copied first. Returns the copy's path.
+def migrate(connection: sqlite3.Connection, path: Path, target: int, steps: Steps = STEPS) -> Path | None:
+    """Lead a store to `target`, up or down, one transaction for all steps, the file copied first.
 
-    The copy is `<store>-schema<version>.bak`; SQLite writes it, so it holds what the log holds. Raises `StoreVersion`.
+    Returns the copy's path, `<store>-schema<version>.bak`, or None where nothing was to do; SQLite writes the copy, so
+    it holds what the log holds. Raises `StoreVersion`.
     """
     version = int(meta(connection, "schema"))
     if version == target:
         return None
-    missing = [number for number in range(version, target) if number not in steps]
-    if missing:
-        raise StoreVersion(
-            f"it has schema version {version}, this prefillgate {__version__} reads {target} and does not know how to "
-            f"get there. Read it with the version that wrote it ({meta(connection, 'created_by')})."
-        )
+    statements = way(steps, version, target)
     copy = beside(path, f"-schema{version}.bak")
     draft = beside(copy, "-new")
     draft.unlink(missing_ok=True)
@@ -133,8 +119,8 @@ def migrate(connection: sqlite3.Connection, path: Path, target: int, steps: Mapp
     draft.replace(copy)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for number in range(version, target):
-            steps[number](connection)
+        for statement in statements:
+            connection.execute(statement)
         connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(target),))
         connection.execute("COMMIT")
     except BaseException:
@@ -149,18 +135,6 @@ def meta(connection: sqlite3.Connection, key: str) -> str:
     if row is None or not isinstance(row[0], str):
         raise StoreDamaged(f"the table meta has no {key}. {RESTORE}")
     return row[0]
-
-
-def unpack(where: str, stored: object) -> bytes | None:
-    """The texts of a row, uncompressed. Raises `StoreDamaged`."""
-    if stored is None:
-        return None
-    if not isinstance(stored, bytes):
-        raise StoreDamaged(f"{where}: its text was altered. {RESTORE}")
-    try:
-        return zlib.decompress(stored)
-    except zlib.error as error:
-        raise StoreDamaged(f"{where}: its text was altered ({error}). {RESTORE}") from error
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[Row]:

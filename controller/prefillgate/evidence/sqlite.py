@@ -9,45 +9,38 @@ is to drop a transaction that was never committed.
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
-from prefillgate.core.journal import Event, Planned, Texts
+from prefillgate.core.journal import Planned
 from prefillgate.evidence import schema
-from prefillgate.evidence.chain import Entry, sha256
-from prefillgate.evidence.codec import decode_texts
+from prefillgate.evidence.chain import Entry
 from prefillgate.evidence.errors import (
     RESTORE,
-    StoreBusy,
     StoreDamaged,
-    StoreError,
     StoreExists,
     StoreForeign,
     StoreMissing,
     StoreRefused,
-    StoreVersion,
+    named,
+    outside,
     translated,
 )
+from prefillgate.evidence.facts import Moved
 from prefillgate.evidence.files import beside, read, uri
+from prefillgate.evidence.kept import Keeper, KeptJournal
 from prefillgate.evidence.ledger import Ledger
 from prefillgate.evidence.lock import WriterLock
+from prefillgate.evidence.versions import SCHEMA, lost_by
 
 
-class SqliteJournal:
-    """A journal in a file. Make one by `create`, `open` or `open_readonly`; close it, or use it in a `with` statement.
+class SqliteJournal(KeptJournal):
+    """A journal in a file. Make one by `create`, `open` or `open_readonly`."""
 
-    Safe to use from any thread. A read-only journal is the store as it was when it was opened.
-    """
-
-    def __init__(self, path: Path, ledger: Ledger, writer: _Writer | None) -> None:
+    def __init__(self, path: Path, ledger: Ledger, keeper: Keeper) -> None:
+        super().__init__(str(path), ledger, keeper)
         self.path = path
-        self._ledger = ledger
-        self._writer = writer
-        self._mutex = threading.Lock()
-        self._closed = False
 
     @classmethod
     def create(cls, path: str | Path, planned: Planned) -> SqliteJournal:
@@ -77,7 +70,7 @@ class SqliteJournal:
         `StoreDamaged` naming the row.
         """
         path = _absolute(path)
-        _refuse_foreign(path)
+        refuse_foreign(path)
         with _locked(path) as lock:
             return cls(path, *_open_writer(path, lock))
 
@@ -88,69 +81,52 @@ class SqliteJournal:
         Creates and changes nothing. Raises `StoreMissing`, `StoreForeign`, `StoreVersion`, `StoreDamaged`.
         """
         path = _absolute(path)
-        _refuse_foreign(path)
-        with _named(path):
-            return cls(path, read(path, _load_readonly), None)
+        refuse_foreign(path)
+        with named(str(path)):
+            return cls(path, read(path, _load_readonly), _Reader(path))
 
-    @property
-    def tail(self) -> str:
-        """How many events there are and the digest of the last, equal in every journal of the same events."""
-        with self._mutex:
-            return self._ledger.tail
 
-    def append(self, event: Event, texts: Texts | None = None) -> None:
-        """Commit one event with its texts, durably, in one transaction. Blocks for a few milliseconds.
+def migrate_file(path: str | Path, target: int) -> Moved:
+    """Lead the tables of a store to a version, up or back, the file copied first.
 
-        Raises `StoreRefused` if the event breaks a rule of the journal (a cell measured twice, a second plan, a number
-        that is not finite); `StoreError` if it could not be written: then it is not part of the journal.
-        """
-        with self._mutex:
-            self._refuse_if_closed()
-            if self._writer is None:
-                raise StoreRefused(f"{self.path}: opened for reading only")
-            entry = self._ledger.prepare(event, texts)
-            self._writer.commit(entry, self._ledger.tail)
-            self._ledger.record(entry)
+    Raises what `SqliteJournal.open` raises.
+    """
+    path = _absolute(path)
+    refuse_foreign(path)
+    with _locked(path) as lock:
+        writer = _Writer(path, lock)
+        try:
+            with named(str(path)), translated(path):
+                before = schema.check(writer.connection)
+                schema.load(writer.connection)
+                copy = schema.migrate(writer.connection, path, target)
+        finally:
+            writer.close()
+    return Moved(before, lost_by(schema.STEPS, before, target), copy)
 
-    def events(self) -> tuple[Event, ...]:
-        """Every event in order."""
-        with self._mutex:
-            return self._ledger.events()
 
-    def texts(self, cell_id: int) -> Texts | None:
-        """What the cell said, or None when nothing was kept. Raises `StoreDamaged` if that is not what was written."""
-        with self._mutex:
-            self._refuse_if_closed()
-            seq = self._ledger.seq_of_cell(cell_id)
-            if seq is None:
-                return None
-            with _named(self.path):
-                if self._writer is not None:
-                    return _texts(self._writer.connection, seq)
-                return read(self.path, lambda connection: _texts(connection, seq))
+class _Reader:
+    """Opens the file for each text that is asked for: a reader keeps nothing open."""
+
+    writes = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def commit(self, entry: Entry, tail: str) -> None:
+        raise StoreRefused(f"{self._path}: opened for reading only")
+
+    def texts(self, seq: int) -> tuple[object, object] | None:
+        return read(self._path, lambda connection: _texts(connection, seq))
 
     def close(self) -> None:
-        """Let the next writer in. `events` still answers. May be called twice."""
-        with self._mutex:
-            self._closed = True
-            if self._writer is not None:
-                self._writer.close()
-
-    def __enter__(self) -> SqliteJournal:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise StoreRefused(f"{self.path}: this journal is closed")
+        """Nothing is open."""
 
 
 class _Writer:
-    """The one connection that writes, and the lock that makes it the one. Its journal serialises the calls."""
+    """The one connection that writes, and the lock that makes it the one."""
+
+    writes = True
 
     def __init__(self, path: Path, lock: WriterLock) -> None:
         self._path = path
@@ -170,13 +146,16 @@ class _Writer:
                     "UPDATE meta SET value = ? WHERE key = 'tail' AND value = ?", (new_tail, tail)
                 )
                 if moved.rowcount != 1:
-                    raise StoreError(f"{self._path}: it was changed from outside. Open it again to see what it holds.")
+                    raise outside(str(self._path))
                 schema.insert(self.connection, entry)
                 self.connection.execute("COMMIT")
             except BaseException:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
                 raise
+
+    def texts(self, seq: int) -> tuple[object, object] | None:
+        return _texts(self.connection, seq)
 
     def close(self) -> None:
         self.connection.close()
@@ -187,9 +166,9 @@ def _open_writer(path: Path, lock: WriterLock) -> tuple[Ledger, _Writer]:
     """Check first, then write: a store that is refused stays as it is."""
     writer = _Writer(path, lock)
     try:
-        with _named(path), translated(path):
+        with named(str(path)), translated(path):
             schema.check(writer.connection)
-            schema.migrate(writer.connection, path, schema.SCHEMA, schema.STEPS)
+            schema.migrate(writer.connection, path, SCHEMA)
             ledger = schema.load(writer.connection)
             schema.prepare_writer(writer.connection, path)
             writer.connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written is told before a cell is paid
@@ -201,23 +180,15 @@ def _open_writer(path: Path, lock: WriterLock) -> tuple[Ledger, _Writer]:
 
 
 def _load_readonly(connection: sqlite3.Connection) -> Ledger:
-    version = schema.check(connection)
-    if version < schema.SCHEMA:
-        raise StoreVersion(
-            f"it has schema version {version}, this prefillgate reads {schema.SCHEMA}. Open it for writing once (run "
-            "with --store): it is copied, then brought up to date."
-        )
+    schema.check(connection)  # an older version is read as it is
     return schema.load(connection)
 
 
-def _texts(connection: sqlite3.Connection, seq: int) -> Texts | None:
-    row = connection.execute("SELECT texts_sha256, texts FROM events WHERE seq = ?", (seq,)).fetchone()
-    if row is None:
-        raise StoreDamaged(f"event {seq} is missing. {RESTORE}")
-    plain = schema.unpack(f"event {seq}", row[1])
-    if sha256(plain) != row[0]:
-        raise StoreDamaged(f"event {seq}: its text was altered. {RESTORE}")
-    return None if plain is None else decode_texts(plain)
+def _texts(connection: sqlite3.Connection, seq: int) -> tuple[object, object] | None:
+    row: tuple[object, object] | None = connection.execute(
+        "SELECT texts_sha256, texts FROM events WHERE seq = ?", (seq,)
+    ).fetchone()
+    return row
 
 
 def _absolute(path: str | Path) -> Path:
@@ -232,7 +203,7 @@ def _refuse_existing(path: Path) -> None:
         raise StoreExists(f"{path}: there is a file already. Open it to resume its run, or name another file.")
 
 
-def _refuse_foreign(path: Path) -> None:
+def refuse_foreign(path: Path) -> None:
     """Raises unless the first page says it is ours. Reads that page only, creates nothing."""
     if path.is_dir():
         raise StoreForeign(f"{path}: this is a folder, not an evidence store.")
@@ -262,14 +233,3 @@ def _locked(path: Path) -> Iterator[WriterLock]:
     except BaseException:
         lock.release()
         raise
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Puts the store's path in front of what its contents complain about."""
-    try:
-        yield
-    except (StoreDamaged, StoreVersion, StoreForeign, StoreBusy) as error:
-        if str(error).startswith(str(path)):
-            raise
-        raise type(error)(f"{path}: {error}") from error

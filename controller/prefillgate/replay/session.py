@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from prefillgate.api.access import Access
 from prefillgate.api.policy import PolicyDocument
+from prefillgate.api.store_address import StoreAddress
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.journal import CaseRef, Difference, Planned
 from prefillgate.core.policy import Policy
@@ -49,7 +49,7 @@ class RunRequest:
     candidate: ArmRequest
     replay_set: ReplaySet
     policy: PolicyDocument
-    store: Path
+    store: StoreAddress
     seed: int | None = None
     differences: tuple[Difference, ...] = ()
     times: LaneTimes = field(default_factory=LaneTimes)
@@ -57,7 +57,7 @@ class RunRequest:
     wait_ready_seconds: float = 0.0  # how long a server that refuses or loads its model is waited for
     swap_command: tuple[str, ...] = ()  # arguments of what swaps the servers of a sequential run; else a person does
     gateway: ArmRequest | None = None  # where bad cells are sent once more
-    baseline_store: Path | None = None  # an earlier run whose baseline is shown beside this one
+    baseline_store: StoreAddress | None = None  # an earlier run whose baseline is shown beside this one
     baseline_max_age_days: float = 14.0
     budget: int | None = None  # prefills, both arms, where it is not the policy's
     budget_by: str = "--budget"  # the option or the field that asked for it
