@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from prefillgate.cli.audit import command
 from prefillgate.cli.main import main
-from prefillgate.core.cells import Cell, Status
-from tests.support.cell_logs import START, cell, copy, fresh, line, pairs, write_log
+from prefillgate.core.cells import ARMS, Cell, Status
+from prefillgate.report.markdown import escape
+from tests.support.cell_logs import START, cell, copy, fresh, line, pairs, story, write_log
 
 CLEAN = [fresh(f"c{place % 8}") for place in range(32)]
 CONFIRMED = [fresh("c0", bad=True, started_at=START - 1000), *pairs("bg bg bg bg bg")]
@@ -36,7 +37,8 @@ def test_the_object_has_the_documented_fields(tmp_path: Path) -> None:
     seen = told(tmp_path / "log", CLEAN)
     assert list(seen) == [
         *("decision", "promotion", "rollback", "reason", "sentences", "cause", "what_would_change", "measured"),
-        *("arms", "comparison", "replicates", "alarm", "policy", "prompts", "invalid", "notes", "log"),
+        *("arms", "comparison", "replicates", "alarm", "policy", "prompts", "invalid", "notes"),
+        *("log", "claim", "restated", "labels"),
     ]
     readme = " ".join((Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8").split())
     assert f"`audit --json` prints those that a log can tell: {', '.join(f'`{name}`' for name in seen)}." in readme
@@ -202,3 +204,93 @@ def test_the_help_names_every_field_it_reads(capsys: pytest.CaptureFixture[str])
     assert main(["audit", "--help"]) == 0
     shown = capsys.readouterr().out
     assert [name for name in (*FIELDS, *ARM_FIELDS) if name not in shown] == []
+
+
+def test_the_example_of_the_readme_says_what_the_readme_says(tmp_path: Path) -> None:
+    files = {arm: str(write_log(tmp_path / arm, [each for each in story() if each.arm == arm])) for arm in ARMS}
+    page = audit(files["candidate"], "--baseline", files["baseline"], "--markdown").stdout
+    readme = " ".join((Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8").split())
+    quoted = readme.split("On the cells of the story above it says: *")[1].split(".*")[0] + "."
+    assert quoted.startswith("The difference is weaker than it looks. By request")
+    assert escape(quoted) in page
+    assert page.startswith("### Weaker than it looks: candidate and 1 more")
+    assert "| candidate | 11 of 12 bad | 61.5 to 99.8 % | 2 of 2 bad | 15.8 to 100 % | 2 prefills |" in page
+    assert r"73 more clean fresh prefills would promote\." in page
+    assert "Promotion blocked, rollback refused (ALARM, `ReplicateDue`)." in page
+    assert quoted in " ".join(audit(files["candidate"], "--baseline", files["baseline"]).stdout.split())
+
+
+def test_a_comment_holds_no_markup_of_strangers(tmp_path: Path) -> None:
+    hostile = [fresh("<img src=x>", bad=True), fresh("a|b\n# c @all http://x.y")]
+    path = write_log(tmp_path / "x<b>`.jsonl", hostile)
+    lines = path.read_text().replace('"bad"', '"<script>|\\u001b[2J": 1, "bad"')
+    path.write_text(lines)
+    page = audit(str(path), "--markdown").stdout
+    assert page.startswith("### Prefills counted: x\\<b\\>\\`\\.jsonl")
+    assert "<script" not in page.replace(r"\<", "")
+    assert "\x1b" not in page
+    assert all(ord(character) >= 32 or character == "\n" for character in page)
+
+
+def test_a_log_without_counters_says_at_most(tmp_path: Path) -> None:
+    cells = [cell("a", cached=None, bad=None), cell("a", cached=None, bad=None)]
+    path = str(write_log(tmp_path / "x", cells))
+    said = "candidate: 0 of 2 bad by request, none by proven prefill; at most 2 prefills, 1 if every repeat rode the"
+    assert said in " ".join(audit(path).stdout.split())
+    page = audit(path, "--markdown").stdout
+    assert "| at most 2 prefills, 1 if every repeat rode the cache |" in page
+    assert "Nothing in this log proves every prefill of candidate." in page
+    assert "Nothing in this log proves" not in audit(str(write_log(tmp_path / "y", CLEAN)), "--markdown").stdout
+
+
+def test_speeds_that_measured_the_cache_are_named(tmp_path: Path) -> None:
+    cells = [fresh("a", prefill_ms=1000.0), *[copy("a", prefill_ms=9.0)] * 3]
+    path = str(write_log(tmp_path / "x", cells))
+    page, comment = " ".join(audit(path).stdout.split()), audit(path, "--markdown").stdout
+    for told in (
+        "3 of 4 requests (75 %) repeat an earlier prompt and are not proven to be prefills of their own",
+        "prefill comes out at 3,895 tokens/s over all requests, at 1,000 over the fresh prefills",
+    ):
+        assert f"Measured cache hits. Candidate: {told}." in page
+        assert f"- candidate: {escape(told).replace(chr(92) + '.', '.')}" in comment.replace(chr(92) + ".", ".")
+    flat = [cell(f"c{n}", cached=None, length=100 * n, prefill_ms=5.0) for n in range(1, 17)]
+    assert "of 8 pairs of prompt lengths at least twice apart the longer one was slower in 0" in " ".join(
+        audit(str(write_log(tmp_path / "y", flat))).stdout.split()
+    )
+    assert "Measured cache hits" not in audit(str(write_log(tmp_path / "z", CLEAN))).stdout
+
+
+def test_json_and_markdown_are_two_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", str(write_log(tmp_path / "x", CLEAN)), "--json", "--markdown"]) == 2
+    assert "--json and --markdown are two answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("bad", "counters", "words"),
+    [
+        (6, True, "The difference survives. By request the candidate is bad in 6 of 6 against 0 of 6, p 0.00108; by"),
+        (6, False, "The difference survives even so. By request the candidate is bad in 6 of 6 against 0 of 6, p"),
+        (1, True, "There never was a difference to explain: by request the candidate is bad in 1 of 6 against 0 of 6"),
+    ],
+)
+def test_a_difference_is_told_in_words(bad: int, counters: bool, words: str, tmp_path: Path) -> None:
+    cached = 0 if counters else None
+    cells = [
+        cell(f"c{n}", cached=cached, arm=arm, bad=arm == "candidate" and n < bad, processed_tokens=1000)
+        for n in range(6)
+        for arm in ARMS
+    ]
+    assert words in " ".join(audit(str(write_log(tmp_path / "x", cells))).stdout.split())
+
+
+def test_what_no_prefill_proves_and_what_shares_no_prompt_is_told_so(tmp_path: Path) -> None:
+    cells = [cell("a", cached=None, arm=arm, bad=arm == "candidate") for arm in ARMS for _ in range(9)]
+    told = " ".join(audit(str(write_log(tmp_path / "x", cells))).stdout.split())
+    assert "may be weaker than it looks: nothing proves which requests were prefills of their own." in told
+    assert "if every repeat rode the cache the candidate is bad in 1 of 1 against 0 of 1, p 0.5." in told
+    apart = [fresh("a"), fresh("b", arm="baseline")]
+    assert (
+        "the arms have no prompt with known outcomes in common" in audit(str(write_log(tmp_path / "y", apart))).stdout
+    )
+    better = [fresh(f"c{n}", arm=arm, bad=arm == "baseline") for n in range(6) for arm in ARMS]
+    assert "the baseline is bad in 6 of 6 against 0 of 6" in audit(str(write_log(tmp_path / "z", better))).stdout

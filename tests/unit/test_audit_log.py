@@ -238,3 +238,22 @@ def test_checks_that_start_programs_or_ask_models_are_refused_by_name(
     none = policy(tmp_path / "r.yaml", "{type: EqualToBaseline}")
     assert "no check is left to make" in audited(capsys, path, "--checks", none, code=2)[1]
     assert "nosuch" in audited(capsys, path, "--checks", "nosuch", code=2)[1]
+
+
+def test_each_label_is_restated_where_no_arms_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "x", tabs("old|a|0|9|x", "new|a|0|9|x", "new|a|9|9|x"))
+    told, _ = audited(capsys, path)
+    assert [(each["label"], each["requests"], each["prefills"]) for each in told["labels"]] == [
+        ("old", 1, 1),
+        ("new", 2, 1),
+    ]
+    assert audited(capsys, path, "--baseline-label", "old")[0]["labels"] == []
+    one = written(tmp_path / "y", tabs("old|a|0|9|x"))
+    assert audited(capsys, one)[0]["labels"] == []
+    main(["audit", path])
+    assert "new: 0 of 2 bad by request, 0 of 1 bad by proven prefill; 1 prefill." in capsys.readouterr().out
+    main(["audit", path, "--markdown"])
+    assert "| new | 0 of 2 bad | unknown |" in capsys.readouterr().out
+    many = written(tmp_path / "z", tabs(*(f"l{number}|a|0|9|x" for number in range(14))))
+    main(["audit", many])
+    assert "and 2 more labels" in capsys.readouterr().out

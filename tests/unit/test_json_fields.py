@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import defaultdict
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from prefillgate.cli.audit import command as audit_command
 from prefillgate.core.acceptance import QUICK, STANDARD
 from prefillgate.core.audit import audit_facts
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, ColdProof, Status
@@ -37,7 +40,11 @@ from prefillgate.core.judge import judge, write_verdict
 from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Stop, next_step
 from prefillgate.core.shape import Isolation, Shape
+from prefillgate.importers import registry
 from prefillgate.report import verdict_json
+from prefillgate.report.json_report import ARM_FIELDS
+from tests.support.cell_logs import write_log
+from tests.support.tab_log import MARK, TabLog
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 LISTS = ("gateway", "replicates", "replicates[].pairs", "differences", "throughput.pairs")
@@ -384,3 +391,81 @@ def test_where_the_readme_speaks_of_null_a_run_shows_it(values: dict[str, list[A
     seen_null = {path for path, seen in values.items() if None in seen}
     never = {path for path, null in documented().items() if null} - seen_null
     assert not never, sorted(never)
+
+
+# The fields of an audit
+
+
+def audit_documented() -> dict[str, bool]:
+    """Field path -> whether the table of an audit lets it be null."""
+    section = README.read_text(encoding="utf-8").split("## JSON fields of an audit")[1].split("\n## ")[0]
+    found: dict[str, bool] = {}
+    for line in section.splitlines():
+        row = ROW.match(line)
+        if row is None:
+            continue
+        names = [row[1].replace("SIDE", side) for side in ("by_request", "by_prefill", "by_prompt")]
+        each = [
+            name.replace("EACH", of) for name in names for of in ("restated.baseline", "restated.candidate", "labels[]")
+        ]
+        found.update(dict.fromkeys(each, bool(row[3].strip())))
+    return found
+
+
+@pytest.fixture(scope="module")
+def audits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Any]]]:
+    """Field path -> its values over the audits of several logs."""
+    folder = tmp_path_factory.mktemp("audits")
+
+    def timed(arm: str, count: int, **more: Any) -> list[Cell]:
+        return [
+            Cell(arm, f"c{n}", bad=n % 2 == 0, prompt_tokens=100 * n + 100, prefill_ms=9.0 + n, **more)
+            for n in range(count)
+            for _ in range(2)
+        ]
+
+    known = {"cached_tokens": 0, "processed_tokens": 100}
+    logs = {
+        "one": [*timed(CANDIDATE, 9), *timed(BASELINE, 5), Cell(BASELINE, "c0", bad=True, prompt_tokens=100, **known)],
+        "two": [*timed(BASELINE, 3), Cell(CANDIDATE, "c0", bad=True, prompt_tokens=100, prefill_ms=9.0, **known)],
+        "three": [Cell(arm, "a", bad=arm == BASELINE, prompt_tokens=100, **known) for arm in ARMS for _ in range(4)],
+        "four": [Cell(CANDIDATE, "a", bad=False)],
+        "five": [Cell(BASELINE, "a", bad=False, prompt_tokens=100, prefill_ms=99.0, **known)] * 2,
+    }
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(registry, "FORMATS", (*registry.FORMATS, TabLog()))
+        yield told_of(logs, folder)
+
+
+def told_of(logs: dict[str, list[Cell]], folder: Path) -> dict[str, list[Any]]:
+    """What the audits of these logs, and of one with labels and damage, tell by field path."""
+    found: dict[str, list[Any]] = defaultdict(list)
+    paths = [str(write_log(folder / name, cells)) for name, cells in logs.items()]
+    rows = ["one|a|0|9|x", "two|a|-|9|x", "two|a|-|9|x", "x", "y"]
+    tabs = folder / "tabs"
+    tabs.write_bytes(MARK + "".join("\t".join(row.split("|")) + "\n" for row in rows).encode())
+    for arguments in ([path] for path in (*paths, str(tabs))):
+        told = CliRunner().invoke(audit_command, [*arguments, "--json"], standalone_mode=False)
+        assert told.exception is None, told.exception
+        whole = json.loads(told.stdout)
+        for part in ("log", "claim", "restated", "labels"):
+            for path, value in flattened({part: whole[part]}):
+                empty = path in (part, "log.unread", "log.absent") and not value
+                if not path.startswith(("log.formats.", "log.labels.")) and not empty:
+                    found[path].append(value)
+        found["log.formats"].append(whole["log"]["formats"])
+        found["log.labels"].append(whole["log"]["labels"])
+    return found
+
+
+def test_the_readme_lists_exactly_the_fields_of_an_audit(audits: dict[str, list[Any]]) -> None:
+    counts = {f"labels[].{name}" for name in ARM_FIELDS}
+    assert set(audits) - counts == set(audit_documented())
+    assert counts <= set(audits)
+
+
+def test_a_field_of_an_audit_is_null_exactly_where_the_readme_says_when(audits: dict[str, list[Any]]) -> None:
+    null = {path for path, seen in audits.items() if None in seen and not path.endswith("_interval")}
+    allowed = {path for path, may in audit_documented().items() if may}
+    assert null - allowed == set()
+    assert {path.rpartition(".")[2] for path in allowed} == {path.rpartition(".")[2] for path in null}

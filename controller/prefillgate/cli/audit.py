@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -16,12 +16,25 @@ from prefillgate.cli.problems import say_problems
 if TYPE_CHECKING:
     from prefillgate.cli.audit_log import ReadLog
     from prefillgate.core.policy import Policy
+    from prefillgate.core.restated import Restatement
     from prefillgate.core.verdict import Verdict
 
-BUSY = (429, 503)
 KEYS = (
     *("decision", "promotion", "rollback", "reason", "sentences", "cause", "what_would_change", "measured"),
-    *("arms", "comparison", "replicates", "alarm", "policy", "prompts", "invalid", "notes", "log"),
+    *(
+        "arms",
+        "comparison",
+        "replicates",
+        "alarm",
+        "policy",
+        "prompts",
+        "invalid",
+        "notes",
+        "log",
+        "claim",
+        "restated",
+        "labels",
+    ),
 )
 
 EPILOG = """\
@@ -37,9 +50,8 @@ replicate's: its candidate cells in time order, each paired with the next unused
 With --json: decision, promotion, rollback, reason, sentences, cause, what_would_change, measured, arms (baseline
 and candidate, each with requests, prefills, decision_prefills, copies, partial, unknown, orphans, bad_requests,
 bad_prefills, bad_for_promotion, request_interval, prefill_interval), comparison (fisher_by_request,
-fisher_by_prefill, boschloo_by_prefill), replicates, alarm, policy, prompts, invalid, notes, log (formats, requests,
-arms_told, labels, left_out, unanswered, unread,
-absent).
+fisher_by_prefill, boschloo_by_prefill), replicates, alarm, policy, prompts, invalid, notes, log (what was read and what
+not), claim (whether the difference survives), restated (bounds and speeds by arm), labels; README tells all of it.
 """
 
 
@@ -64,6 +76,7 @@ absent).
     help="quick, standard, strict or a file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with unrounded numbers.")
+@click.option("--markdown", is_flag=True, help="Print a Markdown comment to paste on a pull request.")
 @click.option(
     "--exit-decision", is_flag=True, help="Exit 0 promote, 10 hold, 20 rollback allowed, 1 could not measure."
 )
@@ -77,6 +90,7 @@ def command(
     checks: str | None,
     policy: str,
     as_json: bool,
+    markdown: bool,
     exit_decision: bool,
 ) -> int:
     """Count the prefills in a log and say what the rules would answer from this log alone.
@@ -94,38 +108,64 @@ def command(
 
     if not files and not baselines:
         raise BadInput("Missing argument 'FILE...'.")
+    if as_json and markdown:
+        raise BadInput("--json and --markdown are two answers (allowed: one of them)")
     wanted = Wanted(format_name, read_columns(columns), baseline_label, candidate_label)
     try:
         numbers = load_policy(policy).policy
         log = read_request(LogRequest(files, baselines, wanted, checks))
     except InputError as error:
         return say_problems(error)
-    verdict = _judge(log, numbers)
-    for note in verdict.notes:
+    answer = _judge(log, numbers)
+    for note in answer.verdict.notes:
         say(f"prefillgate: note: {note}")
-    click.echo(_document(verdict, log) if as_json else _page(verdict), nl=False)
-    return exit_code(verdict) if exit_decision else 0
+    click.echo(_shown(answer, as_json, markdown), nl=False)
+    return exit_code(answer.verdict) if exit_decision else 0
 
 
-def _judge(log: ReadLog, policy: Policy) -> Verdict:
+class _Answer(NamedTuple):
+    log: ReadLog
+    verdict: Verdict
+    restatement: Restatement
+
+
+def _judge(log: ReadLog, policy: Policy) -> _Answer:
     from prefillgate.core.audit import audit_facts
     from prefillgate.core.judge import write_verdict
+    from prefillgate.core.restated import restate
 
-    waited = {position for position, line in enumerate(log.lines) if line.http_status in BUSY}
-    facts = audit_facts([line.cell for line in log.lines], policy, log.title, waited)
-    return write_verdict(replace(facts, notes=log.notes()))
+    facts = audit_facts([each.cell for each in log.requests], policy, log.title, log.waited)
+    verdict = write_verdict(replace(facts, notes=log.notes()))
+    return _Answer(log, verdict, restate(log.requests, log.several_labels))
 
 
-def _document(verdict: Verdict, log: ReadLog) -> str:
+def _shown(answer: _Answer, as_json: bool, markdown: bool) -> str:
+    if as_json:
+        return _document(answer)
+    if markdown:
+        from prefillgate.report.restated import render_restated
+
+        return render_restated(answer.verdict, answer.restatement)
+    return _page(answer)
+
+
+def _document(answer: _Answer) -> str:
     from prefillgate.cli.audit_log import log_json
     from prefillgate.report import verdict_json
+    from prefillgate.report.restated_json import restated_json
 
-    whole: dict[str, Any] = {**verdict_json(verdict), "log": log_json(log.account)}
+    whole: dict[str, Any] = {
+        **verdict_json(answer.verdict),
+        **restated_json(answer.restatement),
+        "log": log_json(answer.log.account),
+    }
     text = json.dumps({key: whole[key] for key in KEYS}, indent=2, ensure_ascii=True, allow_nan=False)
     return text.replace("\x7f", "\\u007f") + "\n"
 
 
-def _page(verdict: Verdict) -> str:
-    from prefillgate.report.terminal import SummaryOptions, render_terminal
+def _page(answer: _Answer) -> str:
+    from prefillgate.report.restated import restated_lines
+    from prefillgate.report.terminal import SummaryOptions, render_paragraphs, render_terminal
 
-    return render_terminal(verdict, SummaryOptions(palette=palette(), width=columns()))
+    options = SummaryOptions(palette=palette(), width=columns())
+    return render_terminal(answer.verdict, options) + render_paragraphs(restated_lines(answer.restatement), options)

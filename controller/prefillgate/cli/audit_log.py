@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefillgate.cli.errors import BadInput
+from prefillgate.core.restated import Request
 
 if TYPE_CHECKING:
-    from prefillgate.api.cell_log import LogLine
     from prefillgate.cli.audit_checks import Checked
     from prefillgate.importers.base import Imported
     from prefillgate.importers.reading import Account, Wanted
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 STDIN_NAME = "standard input"
+BUSY = (429, 503)
 MAX_NAMES = 20
 MAX_KINDS_TOLD = 5
 
@@ -47,8 +48,20 @@ class ReadLog:
 
     title: str
     account: Account
-    lines: list[LogLine] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    waited: set[int] = field(default_factory=set)  # places of invalid cells of a server that asked to be left alone
     checked: Checked | None = None
+
+    def take(self, record: Imported) -> None:
+        """Keep one more request."""
+        if record.line.http_status in BUSY:
+            self.waited.add(len(self.requests))
+        self.requests.append(Request(record.line.cell, record.time_to_first_token_ms, record.label))
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether nothing tells arms apart and more than one label could."""
+        return not self.account.arms_told and len(self.account.labels) > 1
 
     def notes(self) -> tuple[str, ...]:
         """What must be said of the reading, what must not be missed first."""
@@ -83,9 +96,9 @@ def read_request(request: LogRequest) -> ReadLog:
             checks = stack.enter_context(load_checks(request.checks))
             log.checked = checks.told
         for record in _records(request, account):
-            log.lines.append((record if checks is None else checks.fill(record)).line)
+            log.take(record if checks is None else checks.fill(record))
     check_labels(request.wanted, account)
-    if not log.lines and not account.unscored:
+    if not log.requests and not account.unscored:
         raise BadInput(f"{request.title}: no request in it could be used: {_unread_note(account) or 'it holds none'}")
     return log
 

@@ -61,7 +61,7 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("cells", "Print the cell log of a store."),
     _entry("diff", "Show what both arms answered to one case, word by word."),
     _entry("explain", "Say in words what was seen, what follows and why, and what to do next."),
-    _entry("audit", "Count the prefills in a cell log and say what the rules would answer."),
+    _entry("audit", "Count the prefills behind results that exist already; say what survives of them."),
     _entry("check", "Apply the output checks to one output on standard input."),
     _entry("replayset", "Lint, show, try, import, record or thin out a replay set."),
     _entry("policy", "Lint a policy file."),

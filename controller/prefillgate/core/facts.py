@@ -14,6 +14,7 @@ from prefillgate.core.freshness import Classified
 from prefillgate.core.journal import BaselineShown, Difference, Planned
 from prefillgate.core.policy import Policy
 from prefillgate.core.replicate import Replicate
+from prefillgate.core.restate import Table
 from prefillgate.core.units import UnitLedger, build_ledger
 from prefillgate.core.verdict import CellView, Comparison, GatewayView, PathPoint, ThroughputView
 
@@ -71,9 +72,27 @@ def compare(classified: Sequence[Classified]) -> Comparison:
     The screen alone: a replicate is analysed by itself (STATISTICS.md section 4). None where an arm has nothing to
     compare.
     """
-    screen = [item for item in classified if not item.cell.replicate]
-    seen = {(item.cell.arm, item.cell.case_id) for item in screen}
-    common = {case for _, case in seen if {(BASELINE, case), (CANDIDATE, case)} <= seen}
+    return comparison_of(*tables(classified))
+
+
+def comparison_of(requests: Table, prefills: Table) -> Comparison:
+    """The tests of what both arms brought."""
+    return Comparison(
+        fisher_by_request=_test(fisher_one_sided, requests),
+        fisher_by_prefill=_test(fisher_one_sided, prefills),
+        boschloo_by_prefill=_test(boschloo_one_sided, prefills),
+    )
+
+
+def common_cases(classified: Sequence[Classified]) -> frozenset[str]:
+    """The cases of the screen that both arms saw."""
+    seen = {(item.cell.arm, item.cell.case_id) for item in classified if not item.cell.replicate}
+    return frozenset(case for _, case in seen if {(BASELINE, case), (CANDIDATE, case)} <= seen)
+
+
+def tables(classified: Sequence[Classified]) -> tuple[Table, Table]:
+    """(by request, by prefill): the bad ones of the screen over the prompts both arms saw."""
+    screen, common = [item for item in classified if not item.cell.replicate], common_cases(classified)
     requests, prefills = [], []
     for arm in (CANDIDATE, BASELINE):
         outcomes = [
@@ -86,18 +105,14 @@ def compare(classified: Sequence[Classified]) -> Comparison:
             for unit in build_ledger(classified, arm).units
             if unit.case_id in common and unit.bad is not None and not unit.cell.replicate
         ]
-        requests.append((sum(outcomes), len(outcomes)))
-        prefills.append((sum(units), len(units)))
-    return Comparison(
-        fisher_by_request=_test(fisher_one_sided, requests),
-        fisher_by_prefill=_test(fisher_one_sided, prefills),
-        boschloo_by_prefill=_test(boschloo_one_sided, prefills),
-    )
+        requests += [sum(outcomes), len(outcomes)]
+        prefills += [sum(units), len(units)]
+    return Table(*requests), Table(*prefills)
 
 
-def _test(test: Callable[[int, int, int, int], float], counts: Sequence[tuple[int, int]]) -> float | None:
-    (candidate_bad, candidate), (baseline_bad, baseline) = counts
-    return test(candidate_bad, candidate, baseline_bad, baseline) if candidate and baseline else None
+def _test(test: Callable[[int, int, int, int], float], table: Table) -> float | None:
+    counts = (table.candidate_bad, table.candidate, table.baseline_bad, table.baseline)
+    return test(*counts) if table.whole else None
 
 
 def acceptance_path(ledger: UnitLedger) -> tuple[PathPoint, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import textwrap
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from prefillgate.core.verdict import Promotion, Rollback, ThroughputState, Verdict
@@ -58,6 +59,7 @@ class SummaryOptions:
 
 
 SENTENCE_LINES = 13
+PARAGRAPH_LINES = 5
 PLAIN = SummaryOptions()
 
 
@@ -74,6 +76,13 @@ def render_terminal(verdict: Verdict, options: SummaryOptions = PLAIN) -> str:
     ]
     lines = [line for section in sections if section for line in (*section, "")]
     return "\n".join(_fit(lines[:-1], options, paper)) + "\n"
+
+
+def render_paragraphs(paragraphs: Sequence[str], options: SummaryOptions = PLAIN) -> str:
+    """Sentences below a summary, each on as many lines as it takes, an empty line before the first; none: nothing."""
+    paper = _Paper(options.width)
+    lines = [line for paragraph in paragraphs for line in paper.wrap(paragraph, "", PARAGRAPH_LINES)]
+    return "".join(f"{line}\n" for line in ("", *lines)) if lines else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,127 @@
+"""Figures of prefill speed that cannot be right: those that measured cache hits.
+
+Three signs, each by a stated rule:
+
+* The time to the first token does not grow with the prompt. The different prompt lengths are paired, each of the
+  shorter half with one of the longer half at least `LENGTH_RATIO` times as long; of real prefills the longer one takes
+  longer in at least `SLOWER_SHARE` of such pairs. The sign is there when the exact binomial probability of so few
+  slower ones is at most `FLAT_P`: that is the error of the rule where the prefills were real.
+* Requests repeat an earlier prompt and nothing proves that they were prefills of their own.
+* Time per prompt token is far under that of the fresh prefills, or, where none is proven, of each prompt's first time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from prefillgate.core.exact import binomial_at_most
+from prefillgate.core.freshness import TIMING_RATIO
+from prefillgate.core.restate import Seen
+from prefillgate.core.verdict import CellClass
+
+LENGTH_RATIO = 2.0
+SLOWER_SHARE = 0.9
+FLAT_P = 0.01
+REPEATED_SHARE = 0.1
+TIMES_OF_A_LENGTH = 101  # the first so many of each length are looked at
+_RODE = frozenset({CellClass.COPY, CellClass.ORPHAN, CellClass.CONTRADICTED})
+
+
+class Sign(StrEnum):
+    """Why a prefill-speed figure of these requests cannot be right."""
+
+    FLAT = "time to first token does not grow with the prompt"
+    REPEATED = "repeated prompts"
+    TOO_FAST = "time per prompt token far under that of fresh prefills"
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Prefill speed of one arm as requests show it, and as fresh prefills do. Speeds are prompt tokens per second.
+
+    `repeats` are requests that repeat an earlier prompt and are not proven fresh. `pairs` of lengths were compared, in
+    `slower` of them the longer prompt took longer; `flat_p` is the probability of so few.
+    """
+
+    requests: int
+    timed: int
+    repeats: int
+    tokens_per_second: float | None
+    fresh_tokens_per_second: float | None
+    fresh_proven: bool
+    pairs: int
+    slower: int
+    flat_p: float | None
+    signs: tuple[Sign, ...]
+
+
+@dataclass(slots=True)
+class SpeedLog:
+    """Requests of one arm, in time order, folded into their speeds."""
+
+    requests: int = 0
+    timed: int = 0
+    repeats: int = 0
+    _all: list[float] = field(default_factory=lambda: [0.0, 0.0])  # prompt tokens, milliseconds
+    _fresh: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    _first: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    _times: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, seen: Seen, repeat: bool) -> None:
+        """Take one more request; `repeat` says that its prompt was asked before in this life of the server."""
+        self.requests += 1
+        self.repeats += repeat and seen.cell_class is not CellClass.FRESH
+        if not seen.ms or not seen.length:
+            return
+        self.timed += 1
+        sums = [self._all]
+        if seen.cell_class is CellClass.FRESH:
+            sums.append(self._fresh)
+        if not repeat and seen.cell_class not in _RODE:
+            sums.append(self._first)
+        for each in sums:
+            each[0] += seen.length
+            each[1] += seen.ms
+        times = self._times[seen.length]
+        if len(times) < TIMES_OF_A_LENGTH:
+            times.append(seen.ms)
+
+    def speed(self) -> Speed:
+        """The speeds of what was taken so far, with every sign that they are none."""
+        proven = self._fresh[1] > 0
+        shown, fresh = _per_second(self._all), _per_second(self._fresh if proven else self._first)
+        pairs, slower = length_pairs(self._times)
+        flat_p = binomial_at_most(slower, pairs, SLOWER_SHARE) if pairs else None
+        signs = []
+        if flat_p is not None and flat_p <= FLAT_P:
+            signs.append(Sign.FLAT)
+        if self.timed and self.repeats >= REPEATED_SHARE * self.requests:
+            signs.append(Sign.REPEATED)
+        if shown is not None and fresh is not None and fresh < TIMING_RATIO * shown:
+            signs.append(Sign.TOO_FAST)
+        return Speed(self.requests, self.timed, self.repeats, shown, fresh, proven, pairs, slower, flat_p, tuple(signs))
+
+
+def _per_second(sums: Sequence[float]) -> float | None:
+    tokens, milliseconds = sums
+    return 1000 * tokens / milliseconds if milliseconds else None
+
+
+def length_pairs(times: Mapping[int, Sequence[float]]) -> tuple[int, int]:
+    """(pairs, slower): disjoint pairs of lengths at least `LENGTH_RATIO` apart, and in how many the longer was slower.
+
+    The i-th of the shorter half is paired with the i-th of the longer half; each length by its lower median time.
+    """
+    lengths = sorted(times)
+    half = (len(lengths) + 1) // 2
+    apart = [
+        (short, long) for short, long in zip(lengths, lengths[half:], strict=False) if long >= LENGTH_RATIO * short
+    ]
+    return len(apart), sum(_median(times[long]) > _median(times[short]) for short, long in apart)
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 2]

@@ -1,0 +1,207 @@
+"""Results that people have already, restated: how many prefills can stand behind them, and whether a difference
+between two arms that requests seem to show survives the counting of prefills.
+
+Where no counter tells, prompt hashes, order and times bound the prefills from both sides and prove none: at the fewest
+every repeat rode the cache of the first request of its prompt in that life of the server, at the most each request
+was a prefill of its own that no counter and no time speaks against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell
+from prefillgate.core.exact import fisher_one_sided
+from prefillgate.core.freshness import TIMING_RATIO, Classified
+from prefillgate.core.verdict import CellClass
+
+CLAIM_P = 0.05  # one-sided: at most this a difference seems to be there
+_UNSURE = frozenset({CellClass.UNKNOWN, CellClass.PARTIAL})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One classified request as far as bounds and speeds need it. `ms` is its prefill, else its time to first token.
+
+    `epoch` and `prompt` may be anything that tells lives of servers and prompts apart.
+    """
+
+    arm: str
+    epoch: object
+    prompt: object
+    case: object
+    cell_class: CellClass
+    outcome: bool | None
+    screen: bool = True
+    length: int | None = None
+    ms: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Milliseconds per prompt token, cached ones among them."""
+        return self.ms / self.length if self.ms and self.length else None
+
+
+def seen_of(item: Classified, first_token_ms: float | None = None) -> Seen:
+    """A classified cell as `Seen`."""
+    cell: Cell = item.cell
+    ms = cell.prefill_ms if cell.prefill_ms is not None else first_token_ms
+    return Seen(
+        arm=cell.arm,
+        epoch=cell.server_epoch,
+        prompt=cell.prompt_key,
+        case=cell.case_id,
+        cell_class=item.cell_class,
+        outcome=cell.outcome(),
+        screen=not cell.replicate,
+        length=cell.prompt_tokens,
+        ms=ms,
+    )
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """One prompt in one life of a server of one arm."""
+
+    case: object
+    rate: float | None
+    fresh: int = 0
+    unsure: int = 0
+    quick: int = 0
+    bad: bool | None = None  # of the screen: True when any is, None when no outcome is known
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The fewest and the most prefills that can stand behind the requests of an arm. `proven` ones are counted."""
+
+    fewest: int
+    most: int
+    proven: bool
+
+
+@dataclass(slots=True)
+class PromptLedger:
+    """Requests folded by prompt and life of a server, in time order."""
+
+    _prompts: dict[tuple[str, object, object], _Prompt] = field(default_factory=dict)
+
+    def add(self, seen: Seen) -> bool:
+        """Take one more request; whether its prompt was asked before in this life of the server."""
+        key = (seen.arm, seen.epoch, seen.prompt)
+        found = self._prompts.get(key)
+        repeat = found is not None
+        if found is None:
+            found = self._prompts[key] = _Prompt(seen.case, seen.rate)
+        if seen.cell_class is CellClass.FRESH:
+            found.fresh += 1
+        elif seen.cell_class in _UNSURE:
+            found.unsure += 1
+            found.quick += repeat and _far_under(seen.rate, found.rate)
+        if seen.screen and seen.outcome is not None:
+            found.bad = bool(found.bad) or seen.outcome
+        return repeat
+
+    def bounds(self, arm: str) -> Bounds:
+        """The bounds of an arm. A prompt whose prefill was never seen, because it came before the log, is one."""
+        mine = [prompt for (of, _, _), prompt in self._prompts.items() if of == arm]
+        fewest = sum(max(prompt.fresh, 1) for prompt in mine)
+        most = sum(max(prompt.fresh + prompt.unsure - prompt.quick, 1) for prompt in mine)
+        return Bounds(fewest, most, not any(prompt.unsure for prompt in mine))
+
+    def by_prompt(self, cases: Collection[object]) -> Table:
+        """Bad ones among the prompts of these cases, as if every repeat had ridden the cache: the least evidence."""
+        counts = dict.fromkeys(ARMS, (0, 0))
+        for (arm, _, _), prompt in self._prompts.items():
+            if arm in counts and prompt.case in cases and prompt.bad is not None:
+                bad, of = counts[arm]
+                counts[arm] = bad + prompt.bad, of + 1
+        return Table(*counts[CANDIDATE], *counts[BASELINE])
+
+
+def _far_under(rate: float | None, first: float | None) -> bool:
+    return rate is not None and first is not None and rate < TIMING_RATIO * first
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Bad ones among those whose outcome is known, on both arms."""
+
+    candidate_bad: int
+    candidate: int
+    baseline_bad: int
+    baseline: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether both arms have something to compare."""
+        return bool(self.candidate and self.baseline)
+
+    @property
+    def candidate_worse(self) -> bool:
+        """Whether the candidate's share of bad ones is the larger one, or the same."""
+        return self.candidate_bad * self.baseline >= self.baseline_bad * self.candidate
+
+    def p_value(self, candidate_worse: bool) -> float | None:
+        """Fisher's one-sided p in that direction; None where an arm has nothing."""
+        if not self.whole:
+            return None
+        candidate, baseline = (self.candidate_bad, self.candidate), (self.baseline_bad, self.baseline)
+        worse, other = (candidate, baseline) if candidate_worse else (baseline, candidate)
+        return fisher_one_sided(*worse, *other)
+
+
+class Standing(StrEnum):
+    """What becomes of a difference between two arms once prefills are counted."""
+
+    SURVIVES = "survives"
+    WEAKER = "weaker than it looks"
+    UNPROVEN = "not proven"  # no counter tells the prefills, and if repeats rode the cache it is gone
+    NO_DIFFERENCE = "no difference"  # not even by request
+    NOT_COMPARED = "not compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A difference as requests show it, and as prefills do. `candidate_worse` is its direction, by request.
+
+    `by_prompt` is what is left if every repeat rode the cache. One-sided p values, in that direction.
+    """
+
+    standing: Standing
+    candidate_worse: bool
+    by_request: Table
+    by_prefill: Table
+    by_prompt: Table
+    p_by_request: float | None
+    p_by_prefill: float | None
+    p_by_prompt: float | None
+
+
+def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table) -> Claim:
+    """Judge the difference that the requests of two arms show, over the prompts both saw."""
+    worse = by_request.candidate_worse
+    naive, honest, least = (table.p_value(worse) for table in (by_request, by_prefill, by_prompt))
+    if naive is None:
+        standing = Standing.NOT_COMPARED
+    elif naive > CLAIM_P:
+        standing = Standing.NO_DIFFERENCE
+    elif _holds(honest) or (honest is None and _holds(least)):
+        standing = Standing.SURVIVES
+    else:
+        standing = Standing.UNPROVEN if honest is None else Standing.WEAKER
+    return Claim(standing, worse, by_request, by_prefill, by_prompt, naive, honest, least)
+
+
+def _holds(p_value: float | None) -> bool:
+    return p_value is not None and p_value <= CLAIM_P
+
+
+def fold_prompts(seen: Iterable[Seen]) -> PromptLedger:
+    """The requests of a log, in time order, by prompt."""
+    ledger = PromptLedger()
+    for each in seen:
+        ledger.add(each)
+    return ledger

@@ -1,0 +1,206 @@
+"""How many prefills can stand behind requests, and whether a difference between two arms survives their counting."""
+
+from __future__ import annotations
+
+import pytest
+
+from prefillgate.core.cells import BASELINE, CANDIDATE, Cell, ColdProof, Status
+from prefillgate.core.exact import fisher_one_sided
+from prefillgate.core.freshness import classify
+from prefillgate.core.restate import (
+    Bounds,
+    Claim,
+    PromptLedger,
+    Seen,
+    Standing,
+    Table,
+    claim_of,
+    fold_prompts,
+    seen_of,
+)
+from prefillgate.core.restated import Request, Restatement, restate
+from prefillgate.core.verdict import CellClass
+from tests.support.cell_logs import cell, copy, fresh, story
+
+UNKNOWN, FRESH, COPY = CellClass.UNKNOWN, CellClass.FRESH, CellClass.COPY
+
+
+def seen(prompt: str = "p", cell_class: CellClass = UNKNOWN, outcome: bool | None = False, **more: object) -> Seen:
+    told = {"arm": CANDIDATE, "epoch": "e", "case": prompt} | more
+    return Seen(prompt=prompt, cell_class=cell_class, outcome=outcome, **told)  # type: ignore[arg-type]
+
+
+def bounds(*each: Seen) -> Bounds:
+    return fold_prompts(each).bounds(CANDIDATE)
+
+
+def restated(cells: list[Cell], labelled: bool = False) -> Restatement:
+    return restate([Request(each) for each in cells], labelled)
+
+
+# Bounds
+
+
+def test_without_counters_there_are_at_most_as_many_prefills_as_requests_and_at_least_one_a_prompt() -> None:
+    assert bounds(seen("a"), seen("a"), seen("b")) == Bounds(2, 3, False)
+    assert bounds(seen("a"), seen("a", epoch="f")) == Bounds(2, 2, False)
+    assert bounds() == Bounds(0, 0, True)
+
+
+def test_with_counters_the_bounds_meet() -> None:
+    assert bounds(seen(cell_class=FRESH), seen(cell_class=COPY), seen(cell_class=FRESH)) == Bounds(2, 2, True)
+    assert bounds(seen(cell_class=CellClass.ORPHAN), seen(cell_class=CellClass.ORPHAN)) == Bounds(1, 1, True)
+
+
+def test_what_its_own_time_contradicts_is_no_prefill() -> None:
+    assert bounds(seen(cell_class=FRESH), seen(cell_class=CellClass.CONTRADICTED)) == Bounds(1, 1, True)
+
+
+def test_a_partial_request_may_be_a_prefill() -> None:
+    assert bounds(seen(cell_class=FRESH), seen(cell_class=CellClass.PARTIAL)) == Bounds(1, 2, False)
+
+
+@pytest.mark.parametrize(("ms", "most"), [(49.9, 1), (50.0, 2), (None, 2)])
+def test_a_repeat_in_under_half_the_time_of_the_first_is_no_prefill(ms: float | None, most: int) -> None:
+    assert bounds(seen(length=100, ms=100.0), seen(length=100, ms=ms)) == Bounds(1, most, False)
+
+
+def test_a_first_request_without_a_time_bounds_nothing() -> None:
+    assert bounds(seen(length=100), seen(length=100, ms=1.0)) == Bounds(1, 2, False)
+    assert bounds(seen(length=None, ms=100.0), seen(length=100, ms=1.0)) == Bounds(1, 2, False)
+    assert bounds(seen(length=100, ms=0.0), seen(length=100, ms=1.0)) == Bounds(1, 2, False)
+
+
+def test_quick_repeats_that_are_proven_count_as_they_are_proven() -> None:
+    quick = seen(cell_class=FRESH, length=100, ms=1.0)
+    assert bounds(seen(length=100, ms=100.0), quick) == Bounds(1, 2, False)
+
+
+def test_arms_are_bounded_apart() -> None:
+    ledger = fold_prompts([seen("a"), seen("a", arm=BASELINE), seen("b", arm=BASELINE)])
+    assert (ledger.bounds(CANDIDATE).most, ledger.bounds(BASELINE).most) == (1, 2)
+
+
+def test_a_repeat_is_the_same_prompt_of_the_same_arm_in_the_same_life_of_a_server() -> None:
+    ledger = PromptLedger()
+    asked = [seen("a"), seen("a"), seen("b"), seen("a", epoch="f"), seen("a", arm=BASELINE), seen("b")]
+    assert [ledger.add(each) for each in asked] == [False, True, False, False, False, True]
+
+
+def test_by_prompt_every_repeat_rode_the_cache() -> None:
+    ledger = fold_prompts(
+        [
+            seen("a", outcome=True),
+            seen("a", outcome=False),
+            seen("b", outcome=None),
+            seen("c", outcome=False),
+            seen("c", outcome=None),
+            seen("d", outcome=True),
+            seen("a", arm=BASELINE, outcome=False),
+            seen("a", arm=BASELINE, outcome=True, screen=False),
+            seen("a", arm="third", outcome=True),
+        ]
+    )
+    assert ledger.by_prompt({"a", "b", "c"}) == Table(1, 2, 0, 1)
+    assert ledger.by_prompt(()) == Table(0, 0, 0, 0)
+
+
+def test_a_cell_is_seen_with_what_it_measured() -> None:
+    (item,) = classify([fresh("a", bad=True, prefill_ms=7.0, replicate=2, length=50)])
+    assert seen_of(item, 9.0) == Seen(CANDIDATE, "e", "a", "a", FRESH, True, False, 50, 7.0)
+    (item,) = classify([fresh("a", prompt_sha256="x")])
+    assert (seen_of(item, 9.0).ms, seen_of(item).ms, seen_of(item).prompt) == (9.0, None, "x")
+    assert seen_of(item).screen
+    assert seen(length=50, ms=100.0).rate == 2.0
+
+
+# Claims
+
+
+def claim(request: tuple[int, ...], prefill: tuple[int, ...], prompt: tuple[int, ...] = (0, 0, 0, 0)) -> Claim:
+    return claim_of(Table(*request), Table(*prefill), Table(*prompt))
+
+
+def test_the_story_is_weaker_than_it_looks() -> None:
+    found = restated(story()).claim
+    assert (found.standing, found.candidate_worse) == (Standing.WEAKER, True)
+    assert (found.by_request, found.by_prefill) == (Table(11, 12, 0, 20), Table(2, 2, 0, 2))
+    assert found.p_by_request == pytest.approx(9.3e-8, rel=0.001)
+    assert found.p_by_prefill == pytest.approx(1 / 6)
+
+
+def test_a_difference_that_prefills_show_as_well_survives() -> None:
+    found = claim((5, 5, 0, 5), (4, 4, 0, 4))
+    assert found.standing is Standing.SURVIVES
+    assert found.p_by_prefill == pytest.approx(1 / 70)
+
+
+def test_the_limit_is_five_percent_in_the_direction_of_the_requests() -> None:
+    assert claim((3, 3, 0, 3), (3, 3, 0, 3)).p_by_request == pytest.approx(0.05)  # 1/20, at the limit
+    assert claim((3, 3, 0, 3), (3, 3, 0, 3)).standing is Standing.SURVIVES
+    assert claim((3, 3, 0, 3), (2, 2, 0, 2)).standing is Standing.WEAKER
+    assert claim((2, 2, 0, 2), (5, 5, 0, 5)).standing is Standing.NO_DIFFERENCE
+
+
+def test_a_better_candidate_is_a_difference_too() -> None:
+    found = claim((0, 9, 9, 9), (0, 2, 2, 2))
+    assert (found.standing, found.candidate_worse) == (Standing.WEAKER, False)
+    assert found.p_by_prefill == fisher_one_sided(2, 2, 0, 2)
+    assert claim((0, 9, 0, 9), (0, 9, 0, 9)).candidate_worse
+
+
+def test_without_proven_prefills_the_least_evidence_decides() -> None:
+    none = (0, 0, 0, 0)
+    assert claim((9, 9, 0, 9), none, (2, 2, 0, 2)).standing is Standing.UNPROVEN
+    assert claim((9, 9, 0, 9), none, (4, 4, 0, 4)).standing is Standing.SURVIVES
+    assert claim((9, 9, 0, 9), none, none).standing is Standing.UNPROVEN
+    assert claim((9, 9, 0, 9), (2, 2, 0, 2), (4, 4, 0, 4)).standing is Standing.WEAKER
+
+
+def test_one_arm_or_no_common_prompt_is_not_compared() -> None:
+    assert claim((1, 1, 0, 0), (1, 1, 0, 0)).standing is Standing.NOT_COMPARED
+    assert claim((0, 0, 1, 1), (0, 0, 1, 1)).p_by_request is None
+    found = restated([fresh("a", bad=True), fresh("b", arm=BASELINE)]).claim
+    assert (found.standing, found.by_request) == (Standing.NOT_COMPARED, Table(0, 0, 0, 0))
+
+
+# Whole logs
+
+
+def test_a_log_without_counters_claims_less() -> None:
+    told = [
+        cell(f"c{number % 2}", cached=None, arm=arm, bad=arm == CANDIDATE)
+        for number in range(12)
+        for arm in (CANDIDATE, BASELINE)
+    ]
+    found = restated(told)
+    assert [each.name for each in found.arms] == [BASELINE, CANDIDATE]
+    assert [each.bounds for each in found.arms] == [Bounds(2, 12, False)] * 2
+    assert [each.counts.prefills for each in found.arms] == [0, 0]
+    assert (found.claim.standing, found.claim.by_prompt) == (Standing.UNPROVEN, Table(2, 2, 0, 2))
+    assert found.labels == ()
+
+
+def test_invalid_requests_are_not_there() -> None:
+    assert restated([fresh("a"), fresh("b", status=Status.INVALID)]).arms[0].bounds == Bounds(1, 1, True)
+
+
+def test_times_to_first_token_stand_in_for_prefill_times() -> None:
+    cells = [cell("a", cached=None), cell("a", cached=None)]
+    timed = restate([Request(cells[0], 100.0), Request(cells[1], 1.0)], False)
+    assert timed.arms[0].bounds == Bounds(1, 1, False)
+    assert timed.arms[0].speed.timed == 2
+
+
+def test_every_label_is_restated_where_arms_are_not_told() -> None:
+    requests = [
+        Request(fresh("a", bad=True, cold_proof=ColdProof.SALT), 5.0, "x"),
+        Request(copy("a"), 4.0, "x"),
+        Request(fresh("a"), None, "y"),
+        Request(fresh("a"), None, None),
+    ]
+    x, y = restate(requests, True).labels
+    assert (x.name, x.counts.requests, x.counts.prefills, x.counts.bad_prefills) == ("x", 2, 1, 1)
+    assert (x.bounds, x.speed.timed) == (Bounds(1, 1, True), 2)
+    assert (y.name, y.counts.requests, y.speed.timed) == ("y", 1, 0)
+    assert restate(requests, False).labels == ()
