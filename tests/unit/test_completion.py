@@ -90,6 +90,7 @@ def test_bash_completes_engines_and_no_file(shell: Path) -> None:
 
 def test_the_names_offered_are_those_there_are() -> None:
     assert set(REPLAY_SET.names) == set(packaged_sets())
+    assert ENGINE.names == engine_names()
     assert POLICY.names == tuple(NAMED_POLICIES)
     assert ENGINE.names == engine_names()
 

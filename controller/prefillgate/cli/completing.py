@@ -49,10 +49,13 @@ def _files(start: str) -> list[str]:
 
 REPLAY_SET = Named("demo", "four", "short")
 POLICY = Named("quick", "standard", "strict")
+# As in engines/registry.py, in its order; not asked of it, since no key press may wait for an HTTP library.
 ENGINE = Named(
     "auto",
     "koboldcpp",
     "llama.cpp",
+    "vllm",
+    "sglang",
     "tensorrt-llm",
     "lmdeploy",
     "ollama",

@@ -8,12 +8,27 @@ from prefillgate.core.journal import Difference
 
 # Where a setting that a server tells of itself belongs; what is not named here is "other".
 AREAS = {
+    "engine": "build",
     "build": "build",
     "weights": "weights",
+    "quantization": "weights",
+    "tp_size": "layer placement",
+    "pp_size": "layer placement",
+    "dp_size": "layer placement",
     "n_ctx": "KV cache",
     "total_slots": "KV cache",
     "context_tokens": "KV cache",
+    "kv_cache_dtype": "KV cache",
+    "cache_dtype": "KV cache",
+    "block_size": "KV cache",
+    "page_size": "KV cache",
+    "enable_prefix_caching": "KV cache",
+    "disable_radix_cache": "KV cache",
     "speculative": "draft head",
+    "speculation": "draft head",
+    "speculative_algorithm": "draft head",
+    "speculative_draft_model_path": "draft head",
+    "speculative_num_draft_tokens": "draft head",
 }
 
 
@@ -35,6 +50,7 @@ def told_differences(gate: Gate) -> list[tuple[str, str | None, str | None]]:
         return []
     baseline, candidate = gate.current_epochs(BASELINE)[0], gate.current_epochs(CANDIDATE)[0]
     pairs: list[tuple[str, str | None, str | None]] = [
+        ("engine", baseline.engine, candidate.engine),
         ("build", baseline.build, candidate.build),
         ("weights", baseline.weights, candidate.weights),
     ]

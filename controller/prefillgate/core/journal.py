@@ -114,6 +114,7 @@ class CellMeasured:
     time_to_first_token_ms: float | None = None
     draft_tokens: int | None = None
     draft_accepted_tokens: int | None = None
+    reasoning_tokens: int | None = None  # of the output tokens, those of the reasoning
     place: int | None = None  # position in its pass or in the screen; OUT_OF_TURN; None: the next in turn
     lane: int = 0  # which of the arm's servers, from 0
 

@@ -1,7 +1,7 @@
 """An OpenAI-style reply, streamed or whole, put together: text, reasoning and tool calls apart.
 
-Pure. Knows nothing of HTTP and nothing of a server family's counters: `usage` and `timings` are handed on as they
-came. What is odd about a reply becomes a finding, what makes it no answer becomes a failure.
+Pure. Knows nothing of HTTP and nothing of a server family's counters: `usage`, `timings` and the rest are handed on
+as they came. What is odd about a reply becomes a finding, what makes it no answer becomes a failure.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from prefillgate.engines.base import Body
 from prefillgate.report.clean import one_line
 
 DETAIL_LIMIT = 440
+EXTRAS = ("metrics", "sglext", "meta_info")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Assembly:
     finish_reason: str | None = None
     usage: Body | None = None
     timings: Body | None = None
+    extras: dict[str, Body] = field(default_factory=dict)  # what only some families tell, by the names in `EXTRAS`
     request_id: str | None = None
     system_fingerprint: str | None = None
     model: str | None = None  # as the reply names it
@@ -156,6 +158,10 @@ class Assembly:
                 setattr(self, name, value)
             elif value is not None:
                 self.note(f"{name} is {type(value).__name__}, not an object")
+        self._take_extras(payload)
+
+    def _take_extras(self, owner: Body) -> None:
+        self.extras.update({name: owner[name] for name in EXTRAS if isinstance(owner.get(name), dict)})
 
     def _take_choice(self, choice: Any, position: int, part: str) -> bool:
         if not isinstance(choice, dict):
@@ -166,6 +172,7 @@ class Assembly:
         self.choices = max(self.choices, index + 1)
         if index > 0:
             return False
+        self._take_extras(choice)
         finish = choice.get("finish_reason")
         if isinstance(finish, str):
             self.finish_reason = joined([finish[:100]])

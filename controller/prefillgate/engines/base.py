@@ -177,6 +177,7 @@ class Answer:
     time_to_first_token_ms: float | None = None
     draft_tokens: int | None = None
     draft_accepted_tokens: int | None = None
+    reasoning_tokens: int | None = None  # of the output tokens, those of the reasoning
     request_id: str | None = None
     model: str | None = None  # as the reply names it
     raw: str = ""  # the reply as it came over the wire, decoded with replacement

@@ -124,6 +124,7 @@ class Counts:
     decode_ms: float | None = None
     draft_tokens: int | None = None
     draft_accepted_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before the first letter of a reply, byte order mark included
@@ -291,6 +292,12 @@ def usage_cached_tokens(assembly: Assembly) -> int | None:
     """`usage.prompt_tokens_details.cached_tokens`, None where absent."""
     details = (assembly.usage or {}).get("prompt_tokens_details")
     return count(details if isinstance(details, dict) else None, "cached_tokens", assembly.note)
+
+
+def usage_reasoning_tokens(assembly: Assembly) -> int | None:
+    """`usage.completion_tokens_details.reasoning_tokens`, None where absent."""
+    details = (assembly.usage or {}).get("completion_tokens_details")
+    return count(details if isinstance(details, dict) else None, "reasoning_tokens", assembly.note)
 
 
 _DOUBLED = wait_exponential(multiplier=0.2, max=2.0)

@@ -17,7 +17,15 @@ from prefillgate.core.cells import ColdProof
 from prefillgate.engines import capability
 from prefillgate.engines.assemble import Assembly
 from prefillgate.engines.base import Activity, Body, CellRequest, Identity, Look, PreparedRequest
-from prefillgate.engines.common import COMPLETIONS, BodyEditor, Counts, count, milliseconds, usage_cached_tokens
+from prefillgate.engines.common import (
+    COMPLETIONS,
+    BodyEditor,
+    Counts,
+    count,
+    milliseconds,
+    usage_cached_tokens,
+    usage_reasoning_tokens,
+)
 from prefillgate.engines.http import EngineOptions, HttpLane
 from prefillgate.engines.openai_routes import (
     ColdMeans,
@@ -26,6 +34,8 @@ from prefillgate.engines.openai_routes import (
     as_object,
     as_text,
     as_whole,
+    entry_of,
+    models_of,
     put_nonce,
 )
 from prefillgate.engines.probing import ProbePlan, ProbeWords
@@ -99,14 +109,14 @@ class LlamaCpp(OpenAIRoutes):
         props = await self._object("/props")
         slots = await self._slots()
         self._speculative = _speculative(slots)
-        entry = next((entry for entry in entries if entry["id"] == model), entries[0] if entries else {})
+        entry = entry_of(entries, model)
         defaults = as_object(props.get("default_generation_settings"))
         context = as_whole(slots[0].get("n_ctx") if slots else None) or as_whole(defaults.get("n_ctx"))
         return Identity(
             engine=NAME,
             build=as_text(props.get("build_info")),
             model=model,
-            models=tuple(entry["id"] for entry in entries),
+            models=models_of(entries),
             server_epoch=_marker(props),
             weights=_weights(props, as_object(entry.get("meta"))),
             context_tokens=context,
@@ -184,6 +194,7 @@ def read_counts(assembly: Assembly, speculative: bool | None = None) -> Counts:
         decode_ms=milliseconds(timings, "predicted_ms", note),
         draft_tokens=drafted,
         draft_accepted_tokens=accepted,
+        reasoning_tokens=usage_reasoning_tokens(assembly),
     )
 
 

@@ -9,6 +9,7 @@ in what words. What a server tells beyond /v1/models it adds to `_describe`; how
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from prefillgate.engines.assemble import Assembly
@@ -25,9 +26,18 @@ from prefillgate.engines.base import (
     PreparedRequest,
     TerminalEngineError,
 )
-from prefillgate.engines.common import BodyEditor, Counts, check_route, count, retried, send_once, usage_cached_tokens
+from prefillgate.engines.common import (
+    BodyEditor,
+    Counts,
+    check_route,
+    count,
+    retried,
+    send_once,
+    usage_cached_tokens,
+    usage_reasoning_tokens,
+)
 from prefillgate.engines.http import EngineOptions, HttpLane, HttpStatusError
-from prefillgate.engines.probing import ProbePlan, ProbeWords, judge_probe, run_probe
+from prefillgate.engines.probing import ProbePlan, ProbeWords, judge_probe, run_probe, zeros_put_in
 from prefillgate.engines.prometheus import (
     NOT_THERE,
     Scrape,
@@ -40,6 +50,8 @@ from prefillgate.engines.prometheus import (
 )
 from prefillgate.engines.synthetic import synthetic_prompt
 
+# A server that lists its models for our key may keep other questions for its administrator.
+NOT_TOLD = NOT_THERE | {401, 403}
 ColdMeans = Callable[[BodyEditor, CellRequest], None]
 
 
@@ -52,11 +64,14 @@ class OpenAIRoutes:
     cold_means: ClassVar[Mapping[str, ColdMeans]]  # by `ColdProof` value
     plan: ClassVar[ProbePlan]
     words: ClassVar[ProbeWords]
+    not_told: ClassVar[frozenset[int]] = NOT_THERE  # statuses of a small question that mean: nothing is told here
 
     def __init__(self, url: str, options: EngineOptions | None = None) -> None:
         self.options = options or EngineOptions()
         self._lane = HttpLane(url, self.options)
         self.url = self._lane.url
+        self._leaves_zeros_out = False  # whether the probe saw that no cached tokens told means none
+        self._block_tokens = 0  # of the prompt cache, where the server tells them
 
     async def __aenter__(self) -> Self:
         await self._lane.__aenter__()
@@ -77,12 +92,12 @@ class OpenAIRoutes:
 
     async def _describe(self, entries: list[Body], model: str | None) -> Identity:
         """The identity, from the entries of /v1/models and the model chosen; families add what they tell elsewhere."""
-        return Identity(self.name, None, model, tuple(entry["id"] for entry in entries), await self.epoch())
+        return Identity(self.name, None, model, models_of(entries), await self.epoch())
 
     def _chosen(self, entries: list[Body]) -> str | None:
         """The model asked for, else the only one. Some servers take any name in a request: here a wrong one shows."""
         wanted = self.options.model
-        models = [str(entry["id"]) for entry in entries]
+        models = models_of(entries)
         if wanted is None:
             return models[0] if len(models) == 1 else None
         for entry in entries:
@@ -114,7 +129,15 @@ class OpenAIRoutes:
 
     async def generate(self, request: PreparedRequest, timeout_seconds: float) -> Answer:
         """Send once; never raises for what a server does, never retries."""
-        return await send_once(self._lane, request, timeout_seconds, self._read)
+        return await send_once(self._lane, request, timeout_seconds, self._read_settled)
+
+    def _read_settled(self, assembly: Assembly) -> Counts:
+        counts = self._read(assembly)
+        details = (assembly.usage or {}).get("prompt_tokens_details")
+        silent = assembly.usage is not None and as_object(details).get("cached_tokens") is None
+        if self._leaves_zeros_out and silent and counts.cached_tokens is None:
+            return replace(counts, cached_tokens=0)
+        return counts
 
     def _read(self, assembly: Assembly) -> Counts:
         """The counters of a reply. What is missing or no count is None with a finding, never 0."""
@@ -159,11 +182,16 @@ class OpenAIRoutes:
         return await self._probe_by(self.plan, self.words, salt, model)
 
     async def _probe_by(self, plan: ProbePlan, words: ProbeWords, salt: str, model: str | None) -> Capabilities:
-        prompt = synthetic_prompt(salt, self.options.probe_words)
+        self._leaves_zeros_out = False
+        # Longer than two blocks of the cache, or the repeat would find none that is full.
+        length = max(self.options.probe_words, 2 * self._block_tokens + 64 if self._block_tokens else 0)
         before = await self.counters()
-        steps = await run_probe(plan, prompt, salt, self._ask, model)
-        agree = agreement(before, await self.counters(), steps)
-        return judge_probe(plan, words, steps, agree)
+        steps = await run_probe(plan, synthetic_prompt(salt, length), salt, self._ask, model)
+        after = await self.counters()
+        with_zeros = zeros_put_in(steps)
+        if with_zeros is not None and agreement(before, after, with_zeros):
+            self._leaves_zeros_out, steps = True, with_zeros
+        return judge_probe(plan, words, steps, agreement(before, after, steps))
 
     async def _ask(self, request: CellRequest) -> Answer:
         return await self.generate(self.prepare(request), self.options.probe_timeout_seconds)
@@ -182,7 +210,7 @@ class OpenAIRoutes:
             try:
                 return await self._lane.get_json(path)
             except HttpStatusError as error:
-                if error.status not in NOT_THERE:
+                if error.status not in self.not_told:
                     raise
         return None
 
@@ -204,6 +232,7 @@ def read_usage(assembly: Assembly) -> Counts:
         prompt_tokens=prompt,
         cached_tokens=cached,
         output_tokens=count(assembly.usage, "completion_tokens", assembly.note),
+        reasoning_tokens=usage_reasoning_tokens(assembly),
     )
 
 
@@ -228,6 +257,16 @@ def as_text(value: Any) -> str | None:
 def as_whole(value: Any) -> int | None:
     """A whole number above 0, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def models_of(entries: list[Body]) -> tuple[str, ...]:
+    """The ids of the models in a listing."""
+    return tuple(str(entry["id"]) for entry in entries)
+
+
+def entry_of(entries: list[Body], model: str | None) -> Body:
+    """The entry of the model to measure, else the first, empty where there is none."""
+    return next((entry for entry in entries if entry["id"] == model), entries[0] if entries else {})
 
 
 async def answers_with(lane: HttpLane, path: str, *fields: str) -> bool:

@@ -6,7 +6,7 @@ A family says how its knob works (`prepare`) and in what words it speaks of what
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prefillgate.core.cells import ColdProof
 from prefillgate.engines.base import (
@@ -94,11 +94,23 @@ async def run_probe(
     return answers
 
 
+def zeros_put_in(steps: Sequence[Answer]) -> list[Answer] | None:
+    """The answers with 0 for cached tokens that were not told; None unless the repeat told some and the others none.
+
+    A reading only: whoever uses it must see it confirmed by the server's own totals. Some servers leave a zero out.
+    """
+    cold, repeat, again = steps
+    if not repeat.cached_tokens or (cold.cached_tokens, again.cached_tokens) != (None, None):
+        return None
+    return [step if step.cached_tokens is not None else replace(step, cached_tokens=0) for step in steps]
+
+
 def judge_probe(plan: ProbePlan, words: ProbeWords, steps: Sequence[Answer], agree: bool | None) -> Capabilities:
     """What the three answers and the agreement of the server's totals with them (None: not told) show."""
     cold, repeat, again = steps
     findings = [finding for step in steps for finding in step.findings]
-    alive = counter_moved(cold, repeat)
+    # A zero that is left out, and that nothing confirmed, is an unknown like any other.
+    alive = counter_moved(cold, repeat) and zeros_put_in(steps) is None
     if not alive:
         findings.append(_why_dead(words, cold, repeat))
     honoured = alive and told_fresh(cold) and told_fresh(again)
@@ -120,6 +132,11 @@ def _why_dead(words: ProbeWords, cold: Answer, repeat: Answer) -> str:
         return words.no_counter
     if repeat.prompt_tokens is None:
         return NO_PROMPT_TOKENS
+    if cold.cached_tokens is None and repeat.cached_tokens:
+        return (
+            f"a cold request told no cached tokens and its repeat {repeat.cached_tokens}: whether a zero was left out "
+            "shows only in the server's own totals, which do not confirm it; independence unknown"
+        )
     if cold.cached_tokens is not None and not told_fresh(cold):
         return (
             f"a prompt that was never sent before was reported with {cold.cached_tokens} of {cold.prompt_tokens} "

@@ -49,10 +49,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One reading of the exposition. `samples` is None where the server has none."""
+    """One reading of the exposition. `samples` is None where the server has none.
+
+    `labels` are those of samples whose name ends in `_info`: what a server tells of itself in that form.
+    """
 
     samples: Samples | None
     headers: Mapping[str, str]
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 async def scrape(lane: HttpLane, path: str) -> Scrape:
@@ -63,20 +67,27 @@ async def scrape(lane: HttpLane, path: str) -> Scrape:
         if error.status in NOT_THERE:
             return Scrape(None, httpx.Headers())
         raise
-    return Scrape(read_metrics(body.decode("utf-8", "replace"), f"{lane.url}{path}"), headers)
+    samples, labels = read_exposition(body.decode("utf-8", "replace"), f"{lane.url}{path}")
+    return Scrape(samples, headers, labels)
 
 
-def read_metrics(text: str, where: str) -> dict[str, float]:
-    """Samples of a Prometheus exposition by name, summed over labels. Raises `TerminalEngineError` if it is none."""
+def read_exposition(text: str, where: str) -> tuple[dict[str, float], dict[str, dict[str, str]]]:
+    """Samples of a Prometheus exposition by name, summed over labels, and the labels of its `_info` samples.
+
+    Raises `TerminalEngineError` if it is none.
+    """
     values: dict[str, float] = {}
+    labels: dict[str, dict[str, str]] = {}
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if math.isfinite(sample.value):
                     values[sample.name] = values.get(sample.name, 0.0) + sample.value
+                if sample.name.endswith("_info"):
+                    labels.setdefault(sample.name, dict(sample.labels))
     except (ValueError, IndexError, KeyError) as error:
         raise TerminalEngineError(f"{where} is not a Prometheus exposition: {error}") from error
-    return values
+    return values, labels
 
 
 def counters_of(samples: Samples | None, series: Series) -> Counters | None:
@@ -97,8 +108,9 @@ def activity_of(samples: Samples | None, series: Series) -> Activity:
 
 def start_of(samples: Samples | None, series: Series) -> str | None:
     """The start of this life of the process as a marker, good for equality; None where it is not exported."""
-    value = _first(samples or {}, series.start)
-    return None if value is None else repr(value)
+    found = ((samples or {}).get(name) for name in series.start)
+    # A gauge that nobody ever set stands at 0 in every life.
+    return next((repr(value) for value in found if value), None)
 
 
 def agreement(before: Counters | None, after: Counters | None, steps: Sequence[Answer]) -> bool | None:

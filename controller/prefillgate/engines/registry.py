@@ -6,7 +6,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from prefillgate.engines import koboldcpp, llama_cpp, lmdeploy, ollama, openai_compatible, tensorrt_llm, tgi
+from prefillgate.engines import (
+    koboldcpp,
+    llama_cpp,
+    lmdeploy,
+    ollama,
+    openai_compatible,
+    sglang,
+    tensorrt_llm,
+    tgi,
+    vllm,
+)
 from prefillgate.engines.base import Engine, TerminalEngineError
 from prefillgate.engines.common import retried
 from prefillgate.engines.http import EngineOptions, HttpLane
@@ -28,6 +38,8 @@ class Family:
 FAMILIES: tuple[Family, ...] = (
     Family(koboldcpp.NAME, koboldcpp.recognise, koboldcpp.KoboldCpp, koboldcpp.FLAGS),  # poses as the next and Ollama
     Family(llama_cpp.NAME, llama_cpp.recognise, llama_cpp.LlamaCpp, llama_cpp.FLAGS),
+    Family(vllm.NAME, vllm.recognise, vllm.Vllm, vllm.FLAGS),
+    Family(sglang.NAME, sglang.recognise, sglang.Sglang, sglang.FLAGS),
     Family(tensorrt_llm.NAME, tensorrt_llm.recognise, tensorrt_llm.TensorRTLLM, tensorrt_llm.FLAGS),
     Family(lmdeploy.NAME, lmdeploy.recognise, lmdeploy.LMDeploy, lmdeploy.FLAGS),
     Family(ollama.NAME, ollama.recognise, ollama.Ollama, ollama.FLAGS),

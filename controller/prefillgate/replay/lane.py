@@ -311,6 +311,7 @@ class Lane:
             time_to_first_token_ms=answer.time_to_first_token_ms,
             draft_tokens=answer.draft_tokens,
             draft_accepted_tokens=answer.draft_accepted_tokens,
+            reasoning_tokens=answer.reasoning_tokens,
         )
         texts = Texts(
             content=answer.content,
