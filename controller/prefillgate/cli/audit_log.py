@@ -99,7 +99,8 @@ def read_request(request: LogRequest) -> ReadLog:
             log.take(record if checks is None else checks.fill(record))
     check_labels(request.wanted, account)
     if not log.requests and not account.unscored:
-        raise BadInput(f"{request.title}: no request in it could be used: {_unread_note(account) or 'it holds none'}")
+        why = _unanswered_note(account) or _unread_note(account) or "it holds none"
+        raise BadInput(f"{request.title}: no request in it could be used: {why}")
     return log
 
 
@@ -153,8 +154,7 @@ def _reading_notes(account: Account) -> tuple[str, ...]:
     if account.left_out or account.unlabelled:
         notes.append(f"{account.left_out + account.unlabelled} records are labelled for neither arm and left out")
     if account.joiner.unanswered:
-        told = f"{account.joiner.unanswered} requests stand there without an answer and count nothing"
-        notes.append(f"{told}; `prefillgate replayset import` makes cases of them")
+        notes.append(_unanswered_note(account))
     if cells.ignored:
         named = [f"{name} ({count})" for name, count in cells.ignored.most_common(MAX_NAMES)]
         more = len(cells.ignored) - len(named)
@@ -172,6 +172,13 @@ def _no_arm(account: Account) -> str:
         named = ", ".join(f"{label} ({count})" for label, count in account.labels.most_common(MAX_KINDS_TOLD))
         return f"{told}; labels seen: {named}; --baseline-label and --candidate-label tell two arms apart"
     return f"{told}; --baseline FILE gives the other arm"
+
+
+def _unanswered_note(account: Account) -> str:
+    if not account.joiner.unanswered:
+        return ""
+    told = f"{account.joiner.unanswered} requests stand there without an answer and count nothing"
+    return f"{told}; `prefillgate replayset import` makes cases of them"
 
 
 def _unread_note(account: Account) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from prefillgate.api.errors import Problem
 from prefillgate.importers.base import Format
+from prefillgate.importers.csv_table import CsvTable
+from prefillgate.importers.har import Har
 from prefillgate.importers.inspect_log import InspectLog
 from prefillgate.importers.llama_log import LlamaServerLog
 from prefillgate.importers.lm_eval import LmEvalSamples
 from prefillgate.importers.openai_batch import OpenAIBatch
 from prefillgate.importers.openai_jsonl import OpenAIJsonLines
 from prefillgate.importers.promptfoo import PromptfooResults
+from prefillgate.importers.sharegpt import ShareGpt
 from prefillgate.importers.source import ImportProblem, Source
 
 # In the order of asking: the narrow ones first.
@@ -18,6 +21,9 @@ FORMATS: tuple[Format, ...] = (
     InspectLog(),
     PromptfooResults(),
     LmEvalSamples(),
+    Har(),
+    ShareGpt(),
+    CsvTable(),
     OpenAIBatch(),
     OpenAIJsonLines(),
 )
