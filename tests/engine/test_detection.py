@@ -11,6 +11,7 @@ from prefillgate.engines.base import TerminalEngineError
 from prefillgate.engines.http import EngineOptions
 from prefillgate.engines.registry import FAMILIES, detect
 from tests.support.small_engines import (
+    IK_LLAMA,
     KOBOLD,
     LMDEPLOY,
     OLD_OLLAMA,
@@ -30,6 +31,7 @@ DISCOVERY: dict[str, tuple[str, Speaks]] = {
     "trtllm-serve": ("tensorrt-llm", TRTLLM),
     "lmdeploy": ("lmdeploy", LMDEPLOY),
     "tgi": ("tgi", TGI),
+    "ik_llama.cpp": ("ik_llama.cpp", IK_LLAMA),
     "koboldcpp, which poses as llama.cpp and Ollama": ("koboldcpp", KOBOLD),
 }
 

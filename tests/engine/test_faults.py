@@ -451,7 +451,7 @@ async def test_discovery_asks_again_while_a_model_loads_and_a_generation_never_d
 
     async with served(loading, replace(FAST, attempts=3)) as (server, engine):
         identity = await engine.discover()
-        assert [seen.path for seen in server.seen] == ["/v1/models"] * 3 + ["/props", "/slots"]
+        assert [seen.path for seen in server.seen] == ["/v1/models"] * 3 + ["/props", "/slots", "/metrics"]
     assert identity.model == "model-a"
     async with served(whole({"error": "busy"}, "503 Unavailable"), replace(FAST, attempts=2)) as (server, engine):
         with pytest.raises(TransientEngineError, match="HTTP 503: busy"):

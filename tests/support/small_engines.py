@@ -43,9 +43,11 @@ class Speaks:
     routes: Mapping[str, Any]  # discovery: JSON by path, "POST /path" where it is no GET
     usage: Callable[[str, int, int, int], Body | None]
     salt_field: str | None = None
+    cache_flag: str | None = None  # the field that forbids reading from the cache when it is false
     refuses: Callable[[str, Body], str | None] = lambda path, body: None  # the words of a 400
     metrics_path: str = "/metrics"
     metrics: Callable[[Totals], str] | None = None
+    metrics_headers: Mapping[str, str] = field(default_factory=dict)
     timings: Callable[[int, int, int], Body | None] = lambda prompt, cached, output: None
     reasoning_field: str | None = None  # where the thinking stands, if this model thinks
 
@@ -73,7 +75,8 @@ class SmallEngine:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         assert self.speaks.metrics is not None
-        return web.Response(text=self.speaks.metrics(self.totals), content_type="text/plain")
+        text, headers = self.speaks.metrics(self.totals), self.speaks.metrics_headers
+        return web.Response(text=text, content_type="text/plain", headers=headers)
 
     def _reused(self, salt: str, words: list[str]) -> int:
         """How many leading tokens a prompt shares with one kept under the same salt; its last one is always new."""
@@ -92,7 +95,8 @@ class SmallEngine:
         if refused is not None:
             return web.json_response({"object": "error", "message": refused, "code": 400}, status=400)
         salt = str(body.get(self.speaks.salt_field)) if self.speaks.salt_field is not None else ""
-        cached = self._reused(salt, words)
+        forbidden = self.speaks.cache_flag is not None and body.get(self.speaks.cache_flag) is False
+        cached = 0 if forbidden else self._reused(salt, words)
         self._kept.append((salt, words))
         said = TEXT.split()[: body.get("max_tokens") or 200]
         self.totals.prompt += len(words)
@@ -320,4 +324,61 @@ KOBOLD = Speaks(
         "/api/tags": {"models": [{"name": "koboldcpp", "model": "koboldcpp/llama-3:latest", "digest": "b5dc"}]},
     },
     usage=plain_usage,
+)
+
+
+def llama_metrics(totals: Totals) -> str:
+    """As ik_llama.cpp and older llama-server print them: doubles with six digits, nothing of what was cached."""
+    figures = {
+        "prompt_tokens_total": ("counter", totals.prompt - totals.cached),
+        "tokens_predicted_total": ("counter", totals.output),
+        "kv_cache_usage_ratio": ("gauge", 0.25),
+        "requests_processing": ("gauge", 0),
+        "requests_deferred": ("gauge", 0),
+    }
+    return "".join(
+        f"# HELP llamacpp:{name} x.\n# TYPE llamacpp:{name} {kind}\nllamacpp:{name} {value:g}\n"
+        for name, (kind, value) in figures.items()
+    )
+
+
+def ik_timings(prompt: int, cached: int, output: int) -> Body:
+    """Without `cache_n`; `n_past` is where the slot stands after the answer."""
+    return {
+        "prompt_n": prompt - cached,
+        "prompt_ms": 2.5 * (prompt - cached),
+        "predicted_n": output,
+        "predicted_ms": 30.0 * output,
+        "n_ctx": 16384,
+        "n_past": prompt + output,
+    }
+
+
+IK_SETTINGS: Body = {"n_ctx": 16384, "n_predict": -1, "model": "m", "seed": 7, "temperature": 0.8, "top_k": 40}
+IK_LLAMA = Speaks(
+    name="ik_llama.cpp",
+    routes={
+        "/v1/models": models("llamacpp", "deepseek-q4"),
+        "/props": {
+            "system_prompt": "",
+            "model_alias": "deepseek-q4",
+            "model_path": "/models/deepseek-q4.gguf",
+            "default_generation_settings": {**IK_SETTINGS, "stop": [], "stream": True, "samplers": ["top_k", "min_p"]},
+            "total_slots": 1,
+            "model_name": "deepseek-q4.gguf",
+            "chat_template": "{{ x }}",
+            "bos_token": "<s>",
+            "eos_token": "</s>",
+            "modalities": {"vision": False, "audio": False},
+            "n_ctx": 16384,
+        },
+        "/slots": [{**IK_SETTINGS, "id": 0, "id_task": -1, "state": 0, "prompt": "", "next_token": {"n_remain": -1}}],
+        "/health": {"status": "ok", "slots_idle": 1, "slots_processing": 0},
+    },
+    usage=plain_usage,
+    cache_flag="cache_prompt",
+    metrics=llama_metrics,
+    metrics_headers={"Process-Start-Time-Unix": "8127001"},
+    timings=ik_timings,
+    reasoning_field="reasoning_content",
 )

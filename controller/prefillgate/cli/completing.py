@@ -53,6 +53,7 @@ POLICY = Named("quick", "standard", "strict")
 ENGINE = Named(
     "auto",
     "koboldcpp",
+    "ik_llama.cpp",
     "llama.cpp",
     "vllm",
     "sglang",

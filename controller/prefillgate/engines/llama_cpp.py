@@ -1,7 +1,8 @@
 """llama.cpp's llama-server, builds with `timings.cache_n` and older ones.
 
 Knob: `cache_prompt: false`. Witness 1: `timings.cache_n` (older: prompt tokens less `timings.prompt_n`), witness 2: the
-counters at /metrics. Epoch: /props `media_marker`, random in each life of the process.
+counters at /metrics. Epoch: /props `media_marker`, random in each life of the process; an older build has the start
+that heads its /metrics. Its work stands at /slots, in two forms, at /metrics, or at an older /health.
 Facts: ENGINES.md sections 1, 2, 6.
 """
 
@@ -11,12 +12,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from prefillgate.core.cells import ColdProof
 from prefillgate.engines import capability
 from prefillgate.engines.assemble import Assembly
-from prefillgate.engines.base import Activity, Body, CellRequest, Identity, Look, PreparedRequest
+from prefillgate.engines.base import Activity, Body, Capabilities, CellRequest, Identity, Look, PreparedRequest
 from prefillgate.engines.common import (
     COMPLETIONS,
     BodyEditor,
@@ -26,7 +28,7 @@ from prefillgate.engines.common import (
     usage_cached_tokens,
     usage_reasoning_tokens,
 )
-from prefillgate.engines.http import EngineOptions, HttpLane
+from prefillgate.engines.http import EngineOptions, HttpLane, HttpStatusError
 from prefillgate.engines.openai_routes import (
     ColdMeans,
     OpenAIRoutes,
@@ -39,10 +41,16 @@ from prefillgate.engines.openai_routes import (
     put_nonce,
 )
 from prefillgate.engines.probing import ProbePlan, ProbeWords
-from prefillgate.engines.prometheus import Scrape, Series, activity_of, counters_of
+from prefillgate.engines.prometheus import NOT_THERE, Scrape, Series, activity_of, counters_of
 from prefillgate.engines.token_count import count_prompt_tokens
 
 NAME = "llama.cpp"
+# Of the defaults: what changes with each request, what stands elsewhere, and speculation, of which /props says "none"
+# whatever the truth; /slots tells it.
+_NO_SETTINGS = frozenset(
+    {"seed", "stream", "speculative.types", "speculative", "id", "id_task", "is_processing", "state", "prompt", "model"}
+    | {"next_token", "n_ctx"}
+)
 _MARKER = re.compile(r"<__media_(\w+)__>")
 SERIES = Series(
     totals={
@@ -55,6 +63,7 @@ SERIES = Series(
     running=("llamacpp:requests_processing",),
     waiting=("llamacpp:requests_deferred",),
 )
+_TOTALS = frozenset(str(name) for names in SERIES.totals.values() for name in names)
 PLAN = ProbePlan(ColdProof.CACHE_OFF, (COMPLETIONS,), {"max_tokens": 2, "temperature": 0.0, "ignore_eos": True})
 WORDS = ProbeWords(
     no_counter="the server tells no cached tokens: independence unknown; newer builds tell `timings.cache_n`",
@@ -68,7 +77,7 @@ FLAGS: Mapping[str, str] = {
     capability.COUNTER: "--cache-prompt (the default), and a build that tells timings.cache_n",
     capability.WITNESS: "--metrics",
     capability.IDLE: "--slots or --metrics",
-    capability.EPOCH: "a build whose /props tells media_marker",
+    capability.EPOCH: "a build whose /props tells media_marker, or --metrics",
     capability.TIMES: "a build whose replies carry timings",
     capability.BUILD: "a build made from a checkout, so that /props tells build_info",
     capability.WEIGHTS: "a build whose /props tells model_path",
@@ -76,6 +85,10 @@ FLAGS: Mapping[str, str] = {
     capability.SPECULATION: "--slots",
     capability.KEY: "--api-key-file, if it shall ask for one",
 }
+PAST_A_MILLION = (
+    "the totals at /metrics are past a million and printed with six digits, so what one request adds cannot be read: "
+    "no second witness until the server is restarted"
+)
 START_HEADER = "Process-Start-Time-Unix"  # monotonic microseconds of a process's start: good for equality only
 
 
@@ -103,6 +116,7 @@ class LlamaCpp(OpenAIRoutes):
         self._speculative: bool | None = None
         self._started: str | None = None  # the header's value while `_epoch` was the marker
         self._epoch: str | None = None
+        self._rounded = False  # totals too large for the digits they are printed with
 
     async def _describe(self, entries: list[Body], model: str | None) -> Identity:
         """Build, model, weights, slots and settings from /props, /v1/models and /slots."""
@@ -113,11 +127,11 @@ class LlamaCpp(OpenAIRoutes):
         defaults = as_object(props.get("default_generation_settings"))
         context = as_whole(slots[0].get("n_ctx") if slots else None) or as_whole(defaults.get("n_ctx"))
         return Identity(
-            engine=NAME,
+            engine=self.name,
             build=as_text(props.get("build_info")),
             model=model,
             models=models_of(entries),
-            server_epoch=_marker(props),
+            server_epoch=_marker(props) or await self._start(),
             weights=_weights(props, as_object(entry.get("meta"))),
             context_tokens=context,
             slots=as_whole(props.get("total_slots")) or (len(slots) if slots else None),
@@ -132,15 +146,29 @@ class LlamaCpp(OpenAIRoutes):
         return read_counts(assembly, self._speculative)
 
     async def activity(self) -> Activity:
-        """Busy slots at /slots; a request waits only when every slot is busy. Without /slots the gauges of /metrics."""
-        slots = await self._slots()
-        if slots is not None:
-            return Activity(running=sum(slot.get("is_processing") is True for slot in slots))
-        return await super().activity()
+        """Busy slots at /slots; a request waits only when every slot is busy. Without /slots the gauges of /metrics,
+        without those the slots that an older /health counts."""
+        busy = [_busy(slot) for slot in await self._slots() or ()]
+        if busy and None not in busy:
+            return Activity(running=sum(map(bool, busy)))
+        activity = await super().activity()
+        if activity.idle is None:
+            working = as_object(await self._optional("/health")).get("slots_processing")
+            activity = Activity(running=working if type(working) is int and working >= 0 else None)
+        return activity
 
     async def epoch(self) -> str | None:
-        """The random part of /props `media_marker`, None for a build whose marker is always the same."""
-        return _marker(await self._object("/props"))
+        """The random part of /props `media_marker`, else the start that heads /metrics; None for a build that has
+        neither (an older one without --metrics)."""
+        return _marker(await self._object("/props")) or await self._start()
+
+    async def probe(self, salt: str, model: str | None) -> Capabilities:
+        """The capability probe, and whether the totals still have the digits of a single request. Raises as it does."""
+        shown = await super().probe(salt, model)
+        if not self._rounded:
+            return shown
+        others = tuple(finding for finding in shown.findings if finding != self.words.no_metrics)
+        return replace(shown, findings=(*others, PAST_A_MILLION))
 
     async def look(self) -> Look:
         """One question at /metrics, where its header marks the life of the process and its gauges tell the work.
@@ -157,8 +185,25 @@ class LlamaCpp(OpenAIRoutes):
         """The header is good for equality alone, so /props gives the marker when the header is new."""
         started = read.headers.get(START_HEADER)
         if started is None or started != self._started:
-            self._epoch, self._started = await self.epoch(), started
+            self._epoch, self._started = _marker(await self._object("/props")) or _begun(started), started
         return self._epoch
+
+    async def _start(self) -> str | None:
+        try:
+            _, headers = await self._lane.get("/metrics")
+        except HttpStatusError as error:
+            if error.status in NOT_THERE:
+                return None
+            raise
+        return _begun(headers.get(START_HEADER))
+
+    async def _scrape(self) -> Scrape:
+        """One reading of the totals, without those too large for the digits they are printed with."""
+        read = await super()._scrape()
+        self._rounded = bool(read.rounded & _TOTALS)
+        if not self._rounded or read.samples is None:
+            return read
+        return replace(read, samples={name: value for name, value in read.samples.items() if name not in read.rounded})
 
     async def _slots(self) -> list[Body] | None:
         value = await self._optional("/slots")
@@ -217,6 +262,19 @@ def _cached(assembly: Assembly, prompt: int | None, processed: int | None) -> in
     return prompt - processed
 
 
+def _busy(slot: Body) -> bool | None:
+    """Whether a slot is at work: told so, or by its state (0: idle) in builds before November 2024 and their forks."""
+    told, state = slot.get("is_processing"), slot.get("state")
+    if isinstance(told, bool):
+        return told
+    return state != 0 if isinstance(state, int) and not isinstance(state, bool) else None
+
+
+def _begun(started: str | None) -> str | None:
+    """A marker of this life of the process out of its start, which is good for equality only."""
+    return f"start-{started}" if started else None
+
+
 def _marker(props: Body) -> str | None:
     found = _MARKER.fullmatch(str(props.get("media_marker") or ""))
     return found.group(1) if found else None
@@ -241,10 +299,10 @@ def _weights(props: Body, meta: Body) -> str | None:
 def _settings(props: Body, speculative: bool | None) -> tuple[tuple[str, str], ...]:
     """What else the server tells of its profile: default sampling, chat template, quantization, speculation."""
     settings: dict[str, str] = {}
-    defaults = as_object(as_object(props.get("default_generation_settings")).get("params"))
+    told = as_object(props.get("default_generation_settings"))
+    defaults = as_object(told["params"]) if "params" in told else told  # older builds and forks tell them flat
     for name, value in defaults.items():
-        # /props says "none" of speculation whatever the truth; /slots tells it.
-        if name not in ("seed", "stream", "speculative.types"):
+        if name not in _NO_SETTINGS:
             settings[f"default.{name}"] = _plain(value)
     for name in ("model_ftype", "modalities", "bos_token", "eos_token"):
         if props.get(name) is not None:

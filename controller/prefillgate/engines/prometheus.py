@@ -7,6 +7,7 @@ same for all. What is not exported is None, never 0.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prefillgate.engines.base import Activity, Answer, Counters, TerminalEngineError
 from prefillgate.engines.http import HttpLane, HttpStatusError
 
+# Six digits with an exponent: how C++ prints a number past a million, so that what one request adds is lost in it.
+_ROUNDED = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})? \d(?:\.\d{1,5})?e\+\d+$", re.MULTILINE)
 NOT_THERE = frozenset({404, 405, 501})
 Samples = Mapping[str, float]
 
@@ -51,12 +54,14 @@ class Series:
 class Scrape:
     """One reading of the exposition. `samples` is None where the server has none.
 
-    `labels` are those of samples whose name ends in `_info`: what a server tells of itself in that form.
+    `labels` are those of samples whose name ends in `_info`: what a server tells of itself in that form. `rounded`
+    names samples that were printed with an exponent and six digits at most.
     """
 
     samples: Samples | None
     headers: Mapping[str, str]
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    rounded: frozenset[str] = frozenset()
 
 
 async def scrape(lane: HttpLane, path: str) -> Scrape:
@@ -67,8 +72,9 @@ async def scrape(lane: HttpLane, path: str) -> Scrape:
         if error.status in NOT_THERE:
             return Scrape(None, httpx.Headers())
         raise
-    samples, labels = read_exposition(body.decode("utf-8", "replace"), f"{lane.url}{path}")
-    return Scrape(samples, headers, labels)
+    text = body.decode("utf-8", "replace")
+    samples, labels = read_exposition(text, f"{lane.url}{path}")
+    return Scrape(samples, headers, labels, frozenset(_ROUNDED.findall(text)))
 
 
 def read_exposition(text: str, where: str) -> tuple[dict[str, float], dict[str, dict[str, str]]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from prefillgate.engines import (
+    ik_llama_cpp,
     koboldcpp,
     llama_cpp,
     lmdeploy,
@@ -37,6 +38,7 @@ class Family:
 # In the order of asking; the last one takes any server with the OpenAI routes.
 FAMILIES: tuple[Family, ...] = (
     Family(koboldcpp.NAME, koboldcpp.recognise, koboldcpp.KoboldCpp, koboldcpp.FLAGS),  # poses as the next and Ollama
+    Family(ik_llama_cpp.NAME, ik_llama_cpp.recognise, ik_llama_cpp.IkLlamaCpp, ik_llama_cpp.FLAGS),
     Family(llama_cpp.NAME, llama_cpp.recognise, llama_cpp.LlamaCpp, llama_cpp.FLAGS),
     Family(vllm.NAME, vllm.recognise, vllm.Vllm, vllm.FLAGS),
     Family(sglang.NAME, sglang.recognise, sglang.Sglang, sglang.FLAGS),
