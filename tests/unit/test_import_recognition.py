@@ -9,6 +9,8 @@ import pytest
 from prefillgate.importers.registry import FORMATS, find_format
 from prefillgate.importers.source import ImportProblem, Source
 from tests.support.imports import as_document, as_lines
+from tests.unit import test_import_aiperf as aiperf
+from tests.unit import test_import_guidellm as guidellm
 from tests.unit import test_import_inspect as inspect_log
 from tests.unit import test_import_llama_server as llama_server
 from tests.unit import test_import_lm_eval as lm_eval
@@ -31,6 +33,15 @@ SAMPLES: tuple[tuple[str, bytes], ...] = (
     ("inspect", inspect_log.SAMPLE),
     ("inspect", inspect_log.archive(inspect_log.sample(inspect_log.event()))),
     ("inspect", inspect_log.zstandard_archive("{}")),
+    ("guidellm", guidellm.SAMPLE),
+    ("guidellm", guidellm.SAMPLE_YAML),
+    ("guidellm", guidellm.CSV),
+    ("guidellm", as_document(guidellm.report(guidellm.old_request(prompt=PADDING)))),
+    ("aiperf", aiperf.SAMPLE),
+    ("aiperf", aiperf.INPUTS),
+    ("aiperf", aiperf.OUTPUTS),
+    ("aiperf", aiperf.SUMMARY),
+    ("aiperf", as_lines(aiperf.raw(aiperf.FIRST, aiperf.LAST))),
     ("lm-eval", lm_eval.SAMPLE),
     ("lm-eval", as_lines(lm_eval.line(**lm_eval.CHOICES))),
 )

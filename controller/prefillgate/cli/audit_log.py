@@ -119,12 +119,12 @@ def _records(request: LogRequest, account: Account) -> Iterator[Imported]:
 
 def asks_only(name: str) -> bool:
     """Whether a file begins with requests alone, which answers of other files may name."""
-    from prefillgate.importers.openai_batch import begins_with_requests
+    from prefillgate.importers import joining
 
     if name == STDIN:
         return False
     with opened(name) as source:
-        return begins_with_requests(source.head())
+        return joining.asks_only(source.head())
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from prefillgate.api.errors import Problem
+from prefillgate.importers.aiperf import AiperfResults
 from prefillgate.importers.base import Format
 from prefillgate.importers.csv_table import CsvTable
+from prefillgate.importers.guidellm import GuidellmReport
 from prefillgate.importers.har import Har
 from prefillgate.importers.inspect_log import InspectLog
 from prefillgate.importers.llama_log import LlamaServerLog
@@ -20,6 +22,8 @@ FORMATS: tuple[Format, ...] = (
     LlamaServerLog(),
     InspectLog(),
     PromptfooResults(),
+    GuidellmReport(),
+    AiperfResults(),
     LmEvalSamples(),
     Har(),
     ShareGpt(),
