@@ -22,7 +22,7 @@ from prefillgate.importers.told import Told, cached_within, mapping, texts_of
 
 WARMUP = "a request of the warm-up: aiperf counts it in no figure"
 _FLAGS = {
-    PROMPTS: "give inputs.json of the same folder in the same call, or --export-level raw",
+    PROMPTS: "inputs.json of the same folder in the same call, or --export-level raw",
     CACHED: "a server that reports cached tokens in `usage`",
     LENGTHS: "a tokenizer (--tokenizer), or --use-server-token-count",
     TEXTS: "--export-level raw",

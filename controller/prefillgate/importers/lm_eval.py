@@ -20,7 +20,7 @@ from prefillgate.importers.source import Source
 from prefillgate.importers.told import STARTS, Told, asked_text, messages_in, texts_of
 
 SAME_REQUEST = "the same requests under another filter: counted once"
-SERVER_LOG = "lm_eval keeps no counters: audit the server's own log of the run beside it"
+SERVER_LOG = "the server's own log of the run (lm_eval keeps no counters)"
 JUDGES = ("acc", "exact_match")
 _SETTINGS = {"max_gen_toks": "max_tokens", "max_tokens": "max_tokens", "temperature": "temperature", "until": "stop"}
 

@@ -62,7 +62,7 @@ class PromptfooResults:
             yield told
         yield from seen.absent(_FLAGS)
         if seen.requests:
-            yield Absent(STARTS, "rows stand in the order of the tests: run with `-j 1` and keep the order")
+            yield Absent(STARTS, "the server's own log of the run")
 
 
 def _rows(source: Source) -> Iterator[tuple[str, Record] | Unread]:
