@@ -48,7 +48,7 @@ async def test_the_knob_the_counter_and_the_totals_are_shown_without_cache_n() -
     assert (shown.findings, shown.decode_times) == ((), True)
     assert [body.get("cache_prompt") for _, body in server.seen] == [False, None, False]
     assert look.counters == Counters(server.totals.prompt - server.totals.cached, None, 6)
-    assert (look.activity, look.epoch) == (Activity(0, 0), "start-8127001")
+    assert (look.activity, look.epoch) == (Activity(0, 0), f"start-{8127001 + server.totals.started}")
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -110,7 +110,7 @@ async def test_discovery_tells_weights_context_and_flat_settings_and_no_build() 
     with small_engine(IK_LLAMA) as server:
         async with IkLlamaCpp(server.url, SHORT) as engine:
             found = await engine.discover()
-            assert await engine.epoch() == found.server_epoch == "start-8127001"
+            assert await engine.epoch() == found.server_epoch == f"start-{8127001 + server.totals.started}"
     assert (found.engine, found.build, found.model) == ("ik_llama.cpp", None, "deepseek-q4")
     assert (found.weights, found.context_tokens, found.slots) == ("deepseek-q4.gguf", 16384, 1)
     settings = dict(found.settings)

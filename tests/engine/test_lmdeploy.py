@@ -38,11 +38,11 @@ async def test_with_prefix_caching_on_the_nonce_the_counter_and_the_totals_are_s
             found, look = await engine.discover(), await engine.look()
     assert (shown.counter_alive, shown.cold_proof, shown.counters_agree, shown.findings) == (True, "nonce", True, ())
     assert look.counters == Counters(server.totals.prompt - server.totals.cached, server.totals.cached, 6)
-    assert (look.activity, look.epoch) == (Activity(0, 0), "1764480000.0")
+    assert (look.activity, look.epoch) == (Activity(0, 0), f"{1764480000.0 + server.totals.started}")
     assert (found.engine, found.model, found.server_epoch, found.build) == (
         "lmdeploy",
         "internlm",
-        "1764480000.0",
+        f"{1764480000.0 + server.totals.started}",
         None,
     )
 

@@ -13,6 +13,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from aiohttp import web
@@ -33,6 +34,7 @@ class Totals:
     cached: int = 0
     output: int = 0
     requests: int = 0
+    started: int = 0  # of another server it is another number
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Speaks:
     refuses: Callable[[str, Body], str | None] = lambda path, body: None  # the words of a 400
     metrics_path: str = "/metrics"
     metrics: Callable[[Totals], str] | None = None
-    metrics_headers: Mapping[str, str] = field(default_factory=dict)
+    start_header: str | None = None  # of the totals
     timings: Callable[[int, int, int], Body | None] = lambda prompt, cached, output: None
     reasoning_field: str | None = None  # where the thinking stands, if this model thinks
 
@@ -75,7 +77,8 @@ class SmallEngine:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         assert self.speaks.metrics is not None
-        text, headers = self.speaks.metrics(self.totals), self.speaks.metrics_headers
+        text, start = self.speaks.metrics(self.totals), self.speaks.start_header
+        headers = {} if start is None else {start: str(8127001 + self.totals.started)}
         return web.Response(text=text, content_type="text/plain", headers=headers)
 
     def _reused(self, salt: str, words: list[str]) -> int:
@@ -152,10 +155,13 @@ def _words(path: str, body: Body) -> list[str]:
     return said + ["<end>"] * TEMPLATE_TOKENS
 
 
+_STARTS = count()
+
+
 @contextmanager
 def small_engine(speaks: Speaks) -> Iterator[SmallEngine]:
     """A server that speaks so, for as long as the block lasts."""
-    engine = SmallEngine(speaks)
+    engine = SmallEngine(speaks, totals=Totals(started=next(_STARTS)))
     with serving(engine.application()) as engine.url:
         yield engine
 
@@ -259,7 +265,7 @@ def lmdeploy_metrics(totals: Totals) -> str:
         f"# TYPE lmdeploy:generation_tokens_total counter\nlmdeploy:generation_tokens_total{label} {totals.output}\n"
         f"# TYPE lmdeploy:num_requests_running gauge\nlmdeploy:num_requests_running{label} 0.0\n"
         f"# TYPE lmdeploy:num_requests_waiting gauge\nlmdeploy:num_requests_waiting{label} 0.0\n"
-        "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.76448e+09\n"
+        f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {1764480000 + totals.started}\n"
     )
 
 
@@ -378,7 +384,7 @@ IK_LLAMA = Speaks(
     usage=plain_usage,
     cache_flag="cache_prompt",
     metrics=llama_metrics,
-    metrics_headers={"Process-Start-Time-Unix": "8127001"},
+    start_header="Process-Start-Time-Unix",
     timings=ik_timings,
     reasoning_field="reasoning_content",
 )
