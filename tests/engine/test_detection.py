@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.small_engines import (
     small_engine,
 )
 
+ROOT = Path(__file__).parents[2]
 ONCE = EngineOptions(attempts=1)
 #: What servers answer on their discovery routes, by the family that must be found.
 DISCOVERY: dict[str, tuple[str, Speaks]] = {
@@ -97,3 +99,10 @@ async def test_a_family_named_is_taken_without_asking(name: str) -> None:
 async def test_a_name_that_is_none_is_refused_with_those_that_are() -> None:
     with pytest.raises(TerminalEngineError, match=r"'olama' is not known; allowed: .*llama\.cpp.*ollama.*tgi"):
         await detect("http://127.0.0.1:1", ONCE, "olama")
+
+
+def test_every_family_has_a_row_in_the_readmes_table_of_engines() -> None:
+    rows = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert [
+        family.name for family in FAMILIES if not any(f"`{family.name}`" in row.split("|")[1] for row in rows)
+    ] == []

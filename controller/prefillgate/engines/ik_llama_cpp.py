@@ -21,11 +21,9 @@ WORDS = replace(
     "September 2025 on tell both",
 )
 FLAGS: Mapping[str, str] = {
-    **llama_cpp.FLAGS,
-    capability.COUNTER: "a build whose replies tell timings.prompt_n, without --no-cache-prompt or the like",
+    **{name: flag for name, flag in llama_cpp.FLAGS.items() if name not in (capability.BUILD, capability.SPECULATION)},
+    capability.COUNTER: "a build whose replies tell timings.prompt_n",
     capability.EPOCH: "--metrics",
-    capability.BUILD: "none: its /props tells no build; declare it",
-    capability.SPECULATION: "none: it tells of a draft in the replies alone",
 }
 
 

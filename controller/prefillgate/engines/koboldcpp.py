@@ -31,11 +31,7 @@ WORDS = ProbeWords(
 FLAGS: Mapping[str, str] = {
     capability.FRESH: _OTHER,
     capability.COUNTER: _OTHER,
-    capability.WITNESS: "none: KoboldCpp exports no totals",
-    capability.EPOCH: "none: keep it from being restarted during a run",
-    capability.TIMES: "none in its OpenAI replies",
-    capability.WEIGHTS: "none: its digests are made up; declare the file",
-    capability.SPECULATION: "none: KoboldCpp does not tell",
+    capability.EPOCH: "none; keep it from being restarted during a run",
 }
 
 

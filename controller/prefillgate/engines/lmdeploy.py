@@ -48,11 +48,6 @@ FLAGS: Mapping[str, str] = {
     capability.WITNESS: "--enable-metrics, in LMDeploy 0.16 or later",
     capability.IDLE: "--enable-metrics",
     capability.EPOCH: "--enable-metrics",
-    capability.TIMES: "none in its replies",
-    capability.BUILD: "none: LMDeploy tells no version; declare the build",
-    capability.WEIGHTS: "none: declare the checkpoint",
-    capability.CONTEXT: "none: --session-len sets it",
-    capability.SPECULATION: "none: LMDeploy does not tell",
 }
 
 

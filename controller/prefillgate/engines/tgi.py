@@ -44,11 +44,8 @@ WORDS = ProbeWords(
 FLAGS: Mapping[str, str] = {
     capability.FRESH: _OTHER,
     capability.COUNTER: _OTHER,
-    capability.WITNESS: "none: its totals count prompts, not what was computed of them",
-    capability.EPOCH: "none: keep it from being restarted during a run",
-    capability.TIMES: "none in its OpenAI replies",
+    capability.EPOCH: "none; keep it from being restarted during a run",
     capability.WEIGHTS: "--revision, so that /info tells model_sha",
-    capability.SPECULATION: "none: TGI does not tell",
 }
 
 
