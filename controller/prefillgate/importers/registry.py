@@ -9,6 +9,7 @@ from prefillgate.importers.csv_table import CsvTable
 from prefillgate.importers.guidellm import GuidellmReport
 from prefillgate.importers.har import Har
 from prefillgate.importers.inspect_log import InspectLog
+from prefillgate.importers.litellm import LiteLlm
 from prefillgate.importers.llama_log import LlamaServerLog
 from prefillgate.importers.lm_eval import LmEvalSamples
 from prefillgate.importers.openai_batch import OpenAIBatch
@@ -16,15 +17,18 @@ from prefillgate.importers.openai_jsonl import OpenAIJsonLines
 from prefillgate.importers.promptfoo import PromptfooResults
 from prefillgate.importers.sharegpt import ShareGpt
 from prefillgate.importers.source import ImportProblem, Source
+from prefillgate.importers.vllm_log import VllmLog
 
 # In the order of asking: the narrow ones first.
 FORMATS: tuple[Format, ...] = (
     LlamaServerLog(),
+    VllmLog(),
     InspectLog(),
     PromptfooResults(),
     GuidellmReport(),
     AiperfResults(),
     LmEvalSamples(),
+    LiteLlm(),
     Har(),
     ShareGpt(),
     CsvTable(),
