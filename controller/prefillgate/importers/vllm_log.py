@@ -38,15 +38,15 @@ PREVIEW = 4096  # characters of a prompt that is only previewed
 _MARK = re.compile(
     rb"Received request |Request \S+ details: |Generated response |Aborted request |HTTP/1\.|max_log_len|hit rate"
 )
-_TEXT = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None)"""
+_LITERAL = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_STRING = re.compile(_LITERAL)
 _IDS = r"(\[[\d, ]*\]|None)"
 # Whatever comes first in a line is what it is; the rest may be text of anybody.
 _LINE = re.compile(
     r"(Received|Aborted) request (\S+?)(?:: |\.?$)|Request (\S+) details: "
     r"|Generated response (\S+?)( \(streaming \w+\))?: "
 )
-_OUTPUT = re.compile(rf"output: {_TEXT}(.*)", re.DOTALL)
-_PROMPT = re.compile(rf"(?:^|, )prompt: {_TEXT}")
+_OUTPUT = re.compile(rf"output: ({_LITERAL}|None)(.*)", re.DOTALL)
 _PROMPT_IDS = re.compile(rf"prompt_token_ids: {_IDS}")
 _OUTPUT_IDS = re.compile(rf"output_token_ids: (\((?:[\d, ]*)\)|{_IDS})")
 _FINISH = re.compile(r"finish_reason: (\w+)")
@@ -54,7 +54,6 @@ _ACCESS = re.compile(r'"POST \S*/completions\S* HTTP/1\.\d" (\d{3})')
 _LIMIT = re.compile(r"max_log_len['\"]?[=:] ?(\d{1,9})\b")
 _RATE = re.compile(r"refix cache hit rate: (?:GPU: )?(\d{1,3}\.?\d{0,3})%")
 _NUMBERS = re.compile(r"\b(temperature|top_p|max_tokens|seed|top_k|min_p|repetition_penalty)=(-?\d[\d.e-]{0,20})")
-_QUOTED = re.compile(_TEXT)
 _STOP = re.compile(r"\bstop=(\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[, ])*\])")
 _OFF = {"top_k": (-1, 0), "top_p": (1.0,), "min_p": (0.0,), "repetition_penalty": (1.0,)}
 
@@ -173,18 +172,18 @@ class _Log:
         return self.waiting.setdefault(request_id, _Request(request_id, where))
 
     def _asked(self, request: _Request, rest: str, where: str) -> Unread | None:
-        prompt = _PROMPT.search(rest)
-        after = prompt.end() if prompt is not None and rest.startswith("prompt: ") else 0
-        params_at, ids = rest.find("params: ", after), _PROMPT_IDS.search(rest, after)
+        bare = _STRING.sub("''", rest)
+        prompt = next((each for each in _STRING.finditer(rest) if rest.endswith("prompt: ", 0, each.start())), None)
+        params_at, ids = bare.find("params: "), _PROMPT_IDS.search(bare)
         if prompt is None and ids is None and params_at < 0:
             return Unread(where, "a line of a request that is cut or damaged")
-        if prompt is not None and prompt[1] != "None":
+        preview = 0 <= params_at < bare.find("prompt: ")
+        if prompt is not None:
             try:
-                request.prompt = str(ast.literal_eval(prompt[1]))
+                request.prompt = str(ast.literal_eval(prompt[0]))
             except (ValueError, SyntaxError, MemoryError, RecursionError):
                 return Unread(where, "a prompt that cannot be read")
-            preview = 0 <= params_at < prompt.start() and self.limit is None
-            limit = PREVIEW if preview else self.limit
+            limit = PREVIEW if preview and self.limit is None else self.limit
             if limit is not None and len(request.prompt) >= limit:
                 self.cut += 1
                 request.prompt = None
@@ -192,7 +191,7 @@ class _Log:
             length = ids[1].count(",") + 1 if ids[1] != "[]" else 0
             request.prompt_tokens = length if self.limit is None or length < self.limit else None
         if params_at >= 0:
-            request.params.update(_params(rest[params_at:]))
+            request.params.update(_params(bare, rest if prompt is None or preview else rest[prompt.end() :]))
         return None
 
     def _answered(self, request_id: str, rest: str, where: str) -> Unread | None:
@@ -246,10 +245,10 @@ class _Log:
         return Imported(line, request.where, texts=texts, asked=asked)
 
 
-def _params(told: str) -> dict[str, Any]:
-    """The sampling parameters that a body of /v1/completions has, of `SamplingParams(...)`."""
+def _params(bare: str, told: str) -> dict[str, Any]:
+    """The sampling parameters that a body of /v1/completions has; `bare` is without the strings in it."""
     found: dict[str, Any] = {}
-    for name, value in _NUMBERS.findall(_QUOTED.sub("", told)):
+    for name, value in _NUMBERS.findall(bare):
         try:
             number = float(value)
         except ValueError:
