@@ -56,6 +56,11 @@ OTHERS: dict[str, tuple[str, Speaks]] = {
         ),
     ),
     "an older llama-server": ("llama.cpp", bare({"/v1/models": models("llamacpp", "m"), "/props": LLAMA_PROPS})),
+    "llamafile from 0.10 on": (
+        "llama.cpp",
+        bare({"/v1/models": models("llamacpp", "m"), "/props": {**LLAMA_PROPS, "build_info": "b1775854028-5e9c63546"}}),
+    ),
+    "an older llamafile": ("openai-compatible", bare({"/v1/models": models("llamafile", "m")})),
     "a version and no list of Ollama's": (
         "openai-compatible",
         bare({"/v1/models": models("somebody", "m"), "/api/version": {"version": "1"}}),

@@ -12,6 +12,7 @@ from prefillgate.engines.http import EngineOptions
 from prefillgate.engines.ollama import Ollama
 from tests.support.small_engines import CHAT, COMPLETIONS, DIGEST, OLD_OLLAMA, OLLAMA, Body, plain_usage, small_engine
 
+CUTS = "Ollama cuts a prompt that is longer than its context without a word (OLLAMA_CONTEXT_LENGTH sets it)"
 SHORT = EngineOptions(probe_words=120, attempts=1)
 PROMPT = "Notes of the week. " * 40
 
@@ -39,7 +40,7 @@ async def test_a_newer_build_is_proven_by_the_nonce_and_its_counter() -> None:
             shown = await engine.probe("salt", "llama3.2:latest")
             assert (await engine.counters(), await engine.epoch(), (await engine.activity()).idle) == (None, None, None)
     assert (shown.counter_alive, shown.cold_proof, shown.counters_agree) == (True, "nonce", None)
-    assert (shown.findings, shown.decode_times) == ((), False)
+    assert (shown.findings, shown.decode_times) == ((CUTS,), False)
     assert [path for path, _ in server.seen] == [CHAT] * 3
     assert all("cache_prompt" not in body and "cache_salt" not in body for _, body in server.seen)
 
@@ -65,7 +66,7 @@ async def test_an_older_build_tells_nothing_and_the_finding_names_what_would_cha
         async with Ollama(server.url, SHORT) as engine:
             shown = await engine.probe("salt", None)
     assert (shown.counter_alive, shown.cold_proof) == (False, None)
-    assert len(shown.findings) == 1
+    assert shown.findings[1:] == (CUTS,)
     assert shown.findings[0].startswith("Ollama tells no cached tokens here: independence unknown")
     assert "Ollama 0.34 or later" in shown.findings[0]
 
@@ -115,10 +116,10 @@ async def test_a_build_that_counts_only_what_it_processed_is_named() -> None:
         async with Ollama(server.url, SHORT) as engine:
             shown = await engine.probe("salt", None)
     assert shown.cold_proof is None
-    assert shown.findings[-1].endswith(
+    assert shown.findings[-2].endswith(
         "counts only what it processed, so prompt lengths cannot be compared; update Ollama"
     )
-    assert "told with 1 prompt tokens instead of 128" in shown.findings[-1]
+    assert "told with 1 prompt tokens instead of 128" in shown.findings[-2]
 
 
 async def test_discovery_tells_the_digest_the_version_and_what_the_model_was_built_with() -> None:
@@ -141,15 +142,12 @@ async def test_a_model_that_is_not_loaded_tells_its_digest_and_no_context_until_
     assert dict(found.settings)["quantization_level"] == "Q4_K_M"
 
 
-async def test_a_prompt_that_fills_the_context_may_have_been_cut() -> None:
-    loaded = {"models": [{"name": "llama3.2:latest", "digest": DIGEST, "context_length": 64}]}
+async def test_the_probe_names_the_context_beyond_which_prompts_are_cut() -> None:
+    loaded = {"models": [{"name": "llama3.2:latest", "digest": DIGEST, "context_length": 4096}]}
     with small_engine(replace(OLLAMA, routes={**OLLAMA.routes, "/api/ps": loaded})) as server:
         async with Ollama(server.url, SHORT) as engine:
-            await engine.discover()
-            answer = await ask(engine)
-    assert answer.findings == (
-        "the prompt fills the context of 64 tokens: Ollama cuts what is longer without a word (OLLAMA_CONTEXT_LENGTH)",
-    )
+            shown = await engine.probe("salt", "llama3.2:latest")
+    assert shown.findings == (CUTS.replace("its context", "its context of 4096 tokens"),)
 
 
 async def test_a_name_without_a_tag_is_the_latest_and_another_is_refused() -> None:

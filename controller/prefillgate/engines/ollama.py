@@ -30,6 +30,7 @@ from prefillgate.engines.openai_routes import (
 )
 from prefillgate.engines.probing import ProbePlan, ProbeWords
 from prefillgate.engines.token_count import posted_object
+from prefillgate.report.clean import one_line
 
 NAME = "ollama"
 _NEWER = "Ollama 0.34 or later, which tells usage.prompt_tokens_details.cached_tokens"
@@ -67,7 +68,6 @@ class Ollama(OpenAIRoutes):
 
     def __init__(self, url: str, options: EngineOptions | None = None) -> None:
         super().__init__(url, options)
-        self._context: int | None = None
         self._probe_lengths: list[int] = []
 
     def _chosen(self, entries: list[Body]) -> str | None:
@@ -83,7 +83,6 @@ class Ollama(OpenAIRoutes):
         kept = _named(await self._optional("/api/tags"), model)
         loaded = _named(await self._optional("/api/ps"), model)
         shown = {} if model is None else await posted_object(self._lane, "/api/show", {"model": model}) or {}
-        self._context = as_whole(loaded.get("context_length"))
         return Identity(
             engine=NAME,
             build=as_text(version.get("version")),
@@ -91,7 +90,7 @@ class Ollama(OpenAIRoutes):
             models=tuple(entry["id"] for entry in entries),
             server_epoch=None,
             weights=_weights(loaded or kept),
-            context_tokens=self._context,
+            context_tokens=as_whole(loaded.get("context_length")),
             settings=_settings(as_object((loaded or kept).get("details")), shown),
         )
 
@@ -101,11 +100,6 @@ class Ollama(OpenAIRoutes):
             # Builds before July 2024 left the count out for a prompt they had cached, and 0 came of that.
             assembly.note("prompt_tokens is 0, which older Ollama tells of a prompt it had cached; taken as unknown")
             return replace(counts, prompt_tokens=None)
-        if self._context is not None and (counts.prompt_tokens or 0) >= self._context:
-            assembly.note(
-                f"the prompt fills the context of {self._context} tokens: Ollama cuts what is longer without a word "
-                "(OLLAMA_CONTEXT_LENGTH)"
-            )
         return counts
 
     async def probe(self, salt: str, model: str | None) -> Capabilities:
@@ -120,10 +114,11 @@ class Ollama(OpenAIRoutes):
                 f"an exact repeat was told with {repeat} prompt tokens instead of {first}: this build counts only what "
                 "it processed, so prompt lengths cannot be compared; update Ollama",
             )
-        if self._context is None:
-            # The probe has loaded the model, and only a loaded one tells its context.
-            self._context = as_whole(_named(await self._optional("/api/ps"), model).get("context_length"))
-        return replace(shown, findings=findings)
+        # The probe has loaded the model, and only a loaded one tells its context.
+        context = as_whole(_named(await self._optional("/api/ps"), model).get("context_length"))
+        size = "its context" if context is None else f"its context of {context} tokens"
+        cuts = f"Ollama cuts a prompt that is longer than {size} without a word (OLLAMA_CONTEXT_LENGTH sets it)"
+        return replace(shown, findings=(*findings, cuts))
 
     async def _ask(self, request: CellRequest) -> Answer:
         answer = await super()._ask(request)
@@ -155,7 +150,8 @@ def _settings(details: Body, shown: Body) -> tuple[tuple[str, str], ...]:
     settings = {name: value for name in names if (value := as_text(details.get(name)))}
     parameters, template = as_text(shown.get("parameters")), as_text(shown.get("template"))
     if parameters is not None:
-        settings["parameters"] = "; ".join(" ".join(line.split()) for line in parameters.splitlines() if line.strip())
+        lines = [" ".join(line.split()) for line in parameters.splitlines() if line.strip()]
+        settings["parameters"] = one_line("; ".join(lines), 1000)
     if template is not None:
         settings["chat_template_sha256"] = hashlib.sha256(template.encode("utf-8", "replace")).hexdigest()
     return tuple(sorted(settings.items()))
