@@ -47,7 +47,9 @@ def test_without_a_server_it_says_what_is_installed_and_leaves_nothing_behind(do
     assert code == 0
     assert (document["ready"], document["server"]) == (True, None)
     lines = {line["name"]: line for line in document["here"]}
-    assert list(lines) == ["prefillgate", "packages", "extra llama", "curl", "evidence store", "terminal", "clock"]
+    extras = ["extra llama", "extra postgres"]
+    assert list(lines) == ["prefillgate", "packages", *extras, "curl", "evidence store", "terminal", "clock"]
+    assert lines["extra postgres"]["sentence"].startswith("psycopg 3.3")
     assert lines["evidence store"]["sentence"] == f"{tmp_path} can be written, SQLite {sqlite3.sqlite_version}"
     assert "httpx 0.28" in lines["packages"]["sentence"]
     assert "xllamacpp 2026" in lines["extra llama"]["sentence"]

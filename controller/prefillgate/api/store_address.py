@@ -37,8 +37,8 @@ class PostgresUrl:
         return f"{self.server}{'&' if '?' in self.server else '?'}run={self.run}"
 
     def of_run(self, name: str) -> PostgresUrl:
-        """The run `name` in the same database; whatever the name has that none may have becomes a hyphen."""
-        safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:100]
+        """A run in the same database, named after `name`: whatever no name may have becomes a hyphen."""
+        safe = re.sub(r"[^A-Za-z0-9._]+", "-", name).lstrip("._-")[:100]
         return replace(self, run=safe or "run")
 
 

@@ -9,8 +9,10 @@ import click
 
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.server_options import access_of, engine_of, model_of, server_options
+from prefillgate.cli.stores import STORE
 
 if TYPE_CHECKING:
+    from prefillgate.api.store_address import StoreAddress
     from prefillgate.engines.base import Engine, Identity, Look
     from prefillgate.engines.capability import Capability
 
@@ -37,9 +39,9 @@ Examples:
     metavar="SECONDS",
     help="How long a server that serves others is waited for.",
 )
-@click.option("--store", type=click.Path(path_type=Path), help="Where a run would put its evidence.")
+@click.option("--store", type=STORE, metavar="FILE|URL", help="Where a run would put its evidence.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-def command(server: str | None, store: Path | None, as_json: bool, **options: Any) -> int:
+def command(server: str | None, store: StoreAddress | None, as_json: bool, **options: Any) -> int:
     """Say what is installed here and, with --server, what that server can and cannot prove.
 
     Each capability is ok, missing or unknown, with the flag that would give it. With --server it runs the discovery and

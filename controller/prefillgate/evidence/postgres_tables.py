@@ -30,7 +30,8 @@ def run_names(url: PostgresUrl) -> list[str]:
 
 def facts(url: PostgresUrl) -> list[StoreFacts]:
     """What is in the database: the run that the URL names, or all of them, the latest first. Raises `StoreError`."""
-    with named(str(url)), translated(url), connect(url) as connection:
+    with named(str(url)), translated(url), connect(url) as connection, connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         version = schema.version(connection)
         if version is None:
             raise StoreMissing("there is no evidence store in this database. `prefillgate run` makes one.")
@@ -38,9 +39,35 @@ def facts(url: PostgresUrl) -> list[StoreFacts]:
         if not rows and url.run is not None:
             schema.find(connection, url.run)
         return [
-            StoreFacts(str(url.of_run(name)), version, created_by, events, cells, kept, written, _who(connection, run))
+            StoreFacts(
+                str(PostgresUrl(url.server, name)),
+                version,
+                created_by,
+                events,
+                cells,
+                kept,
+                written,
+                _who(connection, run),
+            )
             for run, name, created_by, events, cells, kept, written in rows
         ]
+
+
+def trial(url: PostgresUrl) -> str:
+    """What was found on trying whether a run can be made there: written and taken back. Raises `StoreError`."""
+    with named(str(url)), translated(url), connect(url) as connection:
+        before = schema.version(connection)
+        with connection.transaction(force_rollback=True):
+            connection.execute("SET LOCAL lock_timeout = '5s'")
+            schema.make(connection)
+            connection.execute(
+                "INSERT INTO prefillgate.runs (name, created_by, tail) VALUES (gen_random_uuid()::text, '', '')"
+            )
+        server = str(connection.execute("SHOW server_version").fetchone()[0])  # type: ignore[index]
+        fsync = connection.execute("SHOW fsync").fetchone()
+        tables = "the first run makes the tables" if before is None else f"its tables have version {before}"
+        loses = "; its fsync is off: a power cut may lose cells" if fsync == ("off",) else ""
+        return f"a run can be made there: PostgreSQL {server.split()[0]}, {tables}{loses}"
 
 
 def _who(connection: Connection, run: int) -> str | None:

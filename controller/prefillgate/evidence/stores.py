@@ -9,7 +9,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from prefillgate.api.store_address import StoreAddress
+from prefillgate.api.store_address import PostgresUrl, StoreAddress
 from prefillgate.core.journal import Planned
 from prefillgate.evidence.errors import StoreError
 from prefillgate.evidence.facts import Moved, StoreFacts, file_facts
@@ -65,6 +65,11 @@ def migrate_store(where: StoreAddress, target: int) -> Moved:
         return migrate_file(where, target)
     moved: Moved = _postgres("postgres_tables").migrate(where, target)
     return moved
+
+
+def try_database(url: PostgresUrl) -> str:
+    """What was found on trying whether a run can be made in a database; nothing is left. Raises `StoreError`."""
+    return str(_postgres("postgres_tables").trial(url))
 
 
 def _postgres(module: str) -> Any:
