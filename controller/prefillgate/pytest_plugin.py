@@ -51,9 +51,14 @@ class Prefills:
         recorded.begun = len(recorded.cells)
 
     def add(self, reply: Any, request: Any = None, **known: Any) -> None:
-        """Count one reply; arguments and errors as `prefillgate.library.read_reply`."""
+        """Count one reply; arguments and errors as `prefillgate.library.read_reply`.
+
+        A server under test is taken to serve others too, so no time is held against a reply that tells its counters;
+        `shared_server=False` says that it does not.
+        """
         from prefillgate.library import read_reply
 
+        known.setdefault("shared_server", True)
         self._recorded.cells += [each.cell for each in read_reply(reply, request, **known)]
 
     def watch(self, client: Any) -> Any:

@@ -14,6 +14,9 @@ def reply(cached, text="The loop ends early.", total=100):
     timings = {} if cached is None else {"timings": {"cache_n": cached, "prompt_n": total - cached}}
     usage = {"prompt_tokens": total, "completion_tokens": 5}
     return {"choices": [{"index": 0, "text": text, "finish_reason": "stop"}], "usage": usage, **timings}
+def timed(milliseconds):
+    return {**reply(0), "timings": {"cache_n": 0, "prompt_n": 100, "prompt_ms": milliseconds}}
+slow, quick, alone = timed(3000.0), timed(30.0), {"shared_server": False}
 """
 
 
@@ -58,6 +61,11 @@ def test_it(prefills):
         ("", "prefills.add(reply(96), BODY)", "its fresh parent never seen"),
         ("", "prefills.add(reply(20), BODY)", "not independent: "),
         ("", "prefills.add(reply(None), BODY)", "independence unknown (1 requests so far, 0 prefills)"),
+        (
+            "",
+            "prefills.add(slow, BODY, **alone); prefills.add(quick, BODY, **alone)",
+            "prefill too fast for a fresh one",
+        ),
         ("", "pass", "no request was recorded"),
         ("(at_least=2)", "prefills.add(reply(0), BODY)", "1 fresh prefills in 1 requests; at least 2 are wanted"),
         ("(at_least=1, allow_unknown=True)", "prefills.add(reply(None), BODY)", "0 fresh prefills in 1 requests"),
@@ -76,6 +84,12 @@ def test_a_marked_test_that_shows_no_independence_fails_with_the_reason(
     ended = run(f"{BEGIN}\n@pytest.mark.prefillgate{marker}\ndef test_it(prefills):\n    {body}\n")
     assert ended.returncode == 1
     assert said in ended.stdout
+
+
+def test_no_time_is_held_against_a_reply_of_a_server_that_serves_others_too(run: Run) -> None:
+    body = "prefills.add(slow, BODY); prefills.add(quick, BODY)"
+    ended = run(f"{BEGIN}\n@pytest.mark.prefillgate\ndef test_it(prefills):\n    {body}\n")
+    assert ended.returncode == 0, ended.stdout
 
 
 def test_what_cannot_be_known_passes_where_that_is_allowed(run: Run) -> None:
@@ -105,7 +119,7 @@ def test_other(prefills):
 
 ON_A_SERVER = """
 import asyncio, httpx, pytest
-URL = {url!r}
+HOW = {{"base_url": {url!r}, "timeout": 120, "limits": httpx.Limits(max_keepalive_connections=0)}}
 PROMPT = "Chapter {seed}. " + " ".join("word%d" % (7 * n % 101) for n in range(60))
 def body(**more):
     return {{"prompt": PROMPT, "max_tokens": 4, "temperature": 0, **more}}
@@ -113,13 +127,13 @@ def body(**more):
 @pytest.mark.prefillgate
 @pytest.mark.parametrize("repeat", range(2))
 def test_cached(repeat, prefills):
-    with prefills.watch(httpx.Client(base_url=URL, timeout=120)) as client:
+    with prefills.watch(httpx.Client(**HOW)) as client:
         assert client.get("/health").status_code == 200
         assert client.post("/v1/completions", json=body(cache_prompt=repeat > 0)).status_code == 200
 
 @pytest.mark.prefillgate(at_least=2)
 def test_fresh(prefills):
-    with prefills.watch(httpx.Client(base_url=URL, timeout=120)) as client:
+    with prefills.watch(httpx.Client(**HOW)) as client:
         for _ in range(2):
             with client.stream("POST", "/v1/completions", json=body(cache_prompt=False, stream=True)) as streamed:
                 assert sum(1 for line in streamed.iter_lines() if line.startswith("data: ")) > 2
@@ -127,7 +141,7 @@ def test_fresh(prefills):
 @pytest.mark.prefillgate(at_least=1)
 def test_fresh_and_not_waited_for(prefills):
     async def ask():
-        async with prefills.watch(httpx.AsyncClient(base_url=URL, timeout=120)) as client:
+        async with prefills.watch(httpx.AsyncClient(**HOW)) as client:
             assert (await client.post("/v1/completions", json=body(cache_prompt=False))).status_code == 200
             assert (await client.post("/v1/completions", json={{"prompt": 5}})).status_code >= 400
     asyncio.run(ask())
