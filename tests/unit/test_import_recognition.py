@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
 from prefillgate.importers.registry import FORMATS, find_format
 from prefillgate.importers.source import ImportProblem, Source
-from tests.support.imports import as_document, as_lines
+from tests.support.imports import as_document, as_lines, survives
 from tests.unit import test_import_aiperf as aiperf
 from tests.unit import test_import_guidellm as guidellm
 from tests.unit import test_import_inspect as inspect_log
+from tests.unit import test_import_langfuse as langfuse
 from tests.unit import test_import_llama_server as llama_server
 from tests.unit import test_import_lm_eval as lm_eval
 from tests.unit import test_import_openai as openai
+from tests.unit import test_import_otel as otel
 from tests.unit import test_import_promptfoo as promptfoo
 
-LAST = {"openai-jsonl"}  # any line with a response in it, so it is asked last
+GENERIC = {"csv", "openai-jsonl"}  # any table, any line with a response in it: asked after the others
 PADDING = "a very long text " * 8000
 
 #: Samples by the name of their format: small ones, and long ones whose head ends within their first record.
@@ -42,6 +45,13 @@ SAMPLES: tuple[tuple[str, bytes], ...] = (
     ("aiperf", aiperf.OUTPUTS),
     ("aiperf", aiperf.SUMMARY),
     ("aiperf", as_lines(aiperf.raw(aiperf.FIRST, aiperf.LAST))),
+    ("langfuse", langfuse.SAMPLE),
+    ("langfuse", langfuse.SAMPLE_LINES),
+    ("langfuse", langfuse.SAMPLE_CSV),
+    ("langfuse", langfuse.as_csv(langfuse.stored(input=PADDING))),
+    ("otel", otel.SAMPLE),
+    ("otel", otel.SAMPLE_LOGS),
+    ("otel", otel.SAMPLE_PLAIN),
     ("lm-eval", lm_eval.SAMPLE),
     ("lm-eval", as_lines(lm_eval.line(**lm_eval.CHOICES))),
 )
@@ -60,12 +70,23 @@ def test_a_sample_is_recognised_as_what_it_is(name: str, data: bytes) -> None:
 def test_without_its_format_a_sample_is_not_taken_for_another(taken_out: str) -> None:
     for name, data in SAMPLES:
         if name == taken_out:
-            others = {each.name for each in FORMATS if each.name != name and each.recognise(source(data).head())} - LAST
+            others = {
+                each.name for each in FORMATS if each.name != name and each.recognise(source(data).head())
+            } - GENERIC
             assert others == set(), f"a sample of {name}"
 
 
-def test_the_format_that_takes_almost_anything_is_asked_last() -> None:
-    assert {FORMATS[-1].name} == LAST
+def test_the_formats_that_take_almost_anything_are_asked_after_those_of_the_tools() -> None:
+    names = [each.name for each in FORMATS]
+    tools = {"promptfoo", "inspect", "guidellm", "aiperf", "lm-eval", "langfuse", "otel"}
+    assert max(names.index(each) for each in tools) < min(names.index(each) for each in GENERIC)
+
+
+@pytest.mark.parametrize(("name", "data"), SAMPLES)
+def test_no_value_that_is_nested_without_end_is_a_traceback(name: str, data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    for place in list(re.finditer(r'(?<=: )"[^"\n]*"', text))[:12]:
+        survives((text[: place.start()] + "[" * 900 + "]" * 900 + text[place.end() :]).encode(), name)
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"{}", b"[]", b"hello", b"\x00\xff\xfe", b'{"a": 1}\n', b"PK\x03\x04"])

@@ -233,3 +233,23 @@ def _cells_of(line: str, delimiter: str) -> list[str]:
 
 def _fields() -> tuple[str, ...]:
     return (*FIELDS, *_BESIDE)
+
+
+def named_rows(source: Source) -> Iterator[tuple[str, dict[str, str]] | Unread]:
+    """Each row of a CSV file by the names of its header, with its place; a cell may hold several lines."""
+    csv.field_size_limit(MAX_LINE_BYTES)
+    rows = _Rows(source)
+    reader = csv.reader(rows.texts())
+    header = next(_tried(reader, rows), None)
+    rows.began = rows.number + 1
+    for row in _tried(reader, rows):
+        yield from rows.damage()
+        where = f"{source.name}:{rows.began}"
+        rows.began = rows.number + 1
+        if isinstance(row, Unread):
+            yield row
+        elif not isinstance(header, list) or (row and len(row) != len(header)):
+            yield Unread(where, "more or fewer cells than the header has names")
+        elif row:
+            yield where, dict(zip(header, row, strict=True))
+    yield from rows.damage()

@@ -20,7 +20,7 @@ from prefillgate.importers.records import Damaged, Record, count, document, mill
 from prefillgate.importers.replies import TokenCounts, asked_of
 from prefillgate.importers.seen import CACHED, PROMPTS, Seen
 from prefillgate.importers.source import ImportProblem, Source
-from prefillgate.importers.told import Told, asked_text, between_ms, cached_within, mapping
+from prefillgate.importers.told import Told, as_json, asked_text, between_ms, cached_within, mapping
 
 MAX_YAML_BYTES = 64 * 1024 * 1024
 LEFT_OUT = "requests that the report leaves out"
@@ -211,5 +211,5 @@ def _texts(request: Record) -> Texts | None:
     return Texts(
         said if isinstance(said, str) else "",
         thought if isinstance(thought, str) else "",
-        json.dumps(calls, ensure_ascii=False) if isinstance(calls, list) and calls else "",
+        as_json(calls) if isinstance(calls, list) and calls else "",
     )

@@ -22,7 +22,7 @@ from prefillgate.importers.records import Damaged, Record, count, document, mome
 from prefillgate.importers.replies import TokenCounts, asked_of, read_counts
 from prefillgate.importers.seen import CACHED, LENGTHS, PROMPTS, Seen
 from prefillgate.importers.source import Source
-from prefillgate.importers.told import Told, cached_within, mapping, positive, prompt_length
+from prefillgate.importers.told import Told, as_json, cached_within, mapping, positive, prompt_length
 from prefillgate.importers.zipped import MAGIC, Archive
 
 MAX_ARCHIVE_BYTES = 512 * 1024 * 1024
@@ -210,7 +210,7 @@ def _logged_call(event: Record) -> tuple[Asked | None, TokenCounts | None]:
     if isinstance(reply, dict) and isinstance(reply.get("usage"), dict) and "prompt_tokens" in reply["usage"]:
         counts = read_counts(reply)
     request = call.get("request")
-    refers = isinstance(request, dict) and "attachment://" in str(request.get("messages", request.get("prompt")))
+    refers = isinstance(request, dict) and "attachment://" in as_json(request.get("messages", request.get("prompt")))
     return (None if refers else asked_of(request)), counts
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from prefillgate.api.replay_set import CHAT
 from prefillgate.core.journal import Texts
 from prefillgate.importers.base import Asked
 from prefillgate.importers.records import Damaged, Record
+from prefillgate.importers.told import as_json
 
 _ATTACHED = "attachment://"
 _KEPT = ("role", "content", "tool_call_id")
@@ -33,7 +33,10 @@ class Pool:
             return None
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise Damaged("the input of a model event is no list of messages")
-        whole = [self._whole(each) for each in found]
+        try:
+            whole = [self._whole(each) for each in found]
+        except RecursionError as error:
+            raise Damaged("nested too deep") from error
         return whole if whole and None not in whole else None
 
     def _referred(self, refs: Any) -> Iterator[Any]:
@@ -93,7 +96,7 @@ def _plain(message: Record) -> Record:
             {
                 "type": "function",
                 "id": each.get("id"),
-                "function": {"name": each.get("function"), "arguments": json.dumps(each.get("arguments"))},
+                "function": {"name": each.get("function"), "arguments": as_json(each.get("arguments"))},
             }
             for each in calls
             if isinstance(each, dict)
@@ -115,4 +118,4 @@ def texts_of_choice(choice: Record, pool: Pool) -> Texts | None:
     if said is None:
         return None
     calls = message.get("tool_calls")
-    return Texts(said, reasoning, json.dumps(calls, ensure_ascii=False) if isinstance(calls, list) and calls else "")
+    return Texts(said, reasoning, as_json(calls) if isinstance(calls, list) and calls else "")

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from prefillgate.importers.aiperf import begins_with_inputs
 from prefillgate.importers.base import Asked, Found, Imported, Prompted, Unread
 from prefillgate.importers.openai_batch import begins_with_requests
+from prefillgate.importers.otel import begins_with_events
 from prefillgate.importers.records import Damaged
 from prefillgate.importers.replies import known_prompt
 
 
 def asks_only(head: bytes) -> bool:
     """Whether a file begins with requests that answers of another file may name: it is read before them."""
-    return begins_with_requests(head) or begins_with_inputs(head)
+    return begins_with_requests(head) or begins_with_inputs(head) or begins_with_events(head)
 
 
 @dataclass(slots=True)

@@ -9,11 +9,13 @@ from prefillgate.importers.csv_table import CsvTable
 from prefillgate.importers.guidellm import GuidellmReport
 from prefillgate.importers.har import Har
 from prefillgate.importers.inspect_log import InspectLog
+from prefillgate.importers.langfuse import LangfuseExport
 from prefillgate.importers.litellm import LiteLlm
 from prefillgate.importers.llama_log import LlamaServerLog
 from prefillgate.importers.lm_eval import LmEvalSamples
 from prefillgate.importers.openai_batch import OpenAIBatch
 from prefillgate.importers.openai_jsonl import OpenAIJsonLines
+from prefillgate.importers.otel import OpenTelemetry
 from prefillgate.importers.promptfoo import PromptfooResults
 from prefillgate.importers.sharegpt import ShareGpt
 from prefillgate.importers.source import ImportProblem, Source
@@ -29,6 +31,8 @@ FORMATS: tuple[Format, ...] = (
     AiperfResults(),
     LmEvalSamples(),
     LiteLlm(),
+    LangfuseExport(),
+    OpenTelemetry(),
     Har(),
     ShareGpt(),
     CsvTable(),

@@ -107,11 +107,11 @@ def positive(owner: Mapping[str, Any], name: str) -> int | None:
     return count(owner, name) or None
 
 
-def duration_ms(seconds: float | None) -> float | None:
-    """Milliseconds of a span in seconds, None where it is unknown or runs backwards."""
-    if seconds is None or not 0 <= seconds * 1000 <= MAX_MILLISECONDS:
+def duration_ms(seconds: Any) -> float | None:
+    """Milliseconds of a span in seconds, None where it is no number or runs backwards."""
+    if type(seconds) not in (int, float) or not 0 <= seconds * 1000 <= MAX_MILLISECONDS:
         return None
-    return seconds * 1000
+    return float(seconds * 1000)
 
 
 def between_ms(start: float | None, end: float | None) -> float | None:
@@ -148,7 +148,15 @@ def texts_of(said: Any) -> Texts | None:
     """An output as text; an output that is JSON is written as it, None is unknown."""
     if said is None:
         return None
-    return Texts(said if isinstance(said, str) else json.dumps(said, ensure_ascii=False))
+    return Texts(said if isinstance(said, str) else as_json(said))
+
+
+def as_json(value: Any) -> str:
+    """A value that was read as JSON, as JSON. Raises `Damaged` where it is nested too deep."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError as error:
+        raise Damaged("nested too deep") from error
 
 
 def mapping(owner: Mapping[str, Any], name: str) -> Mapping[str, Any]:
