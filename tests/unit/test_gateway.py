@@ -348,6 +348,13 @@ def test_the_sentence_counts_where_they_broke_and_claims_no_rate() -> None:
     assert one == "Gateway http://g: of 1 bad cell asked once more, 1 bad on both ways; one prefill each, no rate."
 
 
+def test_one_answer_that_the_server_never_worked_for_is_told_among_others_it_did() -> None:
+    elsewhere = answer(BAD, request_id="t", server_processed_tokens=0)
+    sentence, _ = verdict_of(compared(cell_id=0, through=elsewhere), compared(cell_id=1))
+    assert sentence is not None
+    assert "It answers without asking this server: another server stands behind it, or a cache." in sentence
+
+
 def test_an_answer_that_broke_off_in_the_gateway_is_told_apart_from_a_bad_text() -> None:
     html = answer(status=Status.FAILED, reason="NotJson", detail="a log-in page")
     lost = answer(status=Status.FAILED, reason="ConnectionLost", detail=None)
