@@ -106,6 +106,12 @@ async def test_a_name_that_is_none_is_refused_with_those_that_are() -> None:
         await detect("http://127.0.0.1:1", ONCE, "olama")
 
 
+def test_who_serves_requests_in_flight_from_each_others_blocks_says_so() -> None:
+    """There the same prompt in flight twice is a copy. A server with a cache for each slot is none of them."""
+    sharing = {family.name for family in FAMILIES if family.create("http://host", ONCE).shares_blocks}
+    assert sharing == {"vllm", "sglang", "tensorrt-llm", "lmdeploy", "tgi"}
+
+
 def test_every_family_has_a_row_in_the_readmes_table_of_engines() -> None:
     rows = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     assert [

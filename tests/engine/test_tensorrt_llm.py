@@ -11,6 +11,7 @@ from prefillgate.engines.base import Activity, Answer, AnswerStatus, CellRequest
 from prefillgate.engines.http import EngineOptions
 from prefillgate.engines.resting import STANDS_STILL
 from prefillgate.engines.tensorrt_llm import TensorRTLLM
+from tests.engine.hostile import HostileServer, routes, whole
 from tests.support.small_engines import (
     CHAT,
     COMPLETIONS,
@@ -227,3 +228,24 @@ async def test_a_gauge_that_came_down_behind_the_probe_is_believed_when_it_rises
             assert (await engine.activity()).idle is True
             busy["now"] = 2
             assert (await engine.look()).activity == Activity(running=2, waiting=0)
+
+
+async def test_a_version_without_these_totals_leaves_them_unknown_once_it_has_answered() -> None:
+    def metrics(totals: Totals) -> str:
+        return "trtllm_request_success_total 3\n"
+
+    with small_engine(replace(TRTLLM, metrics=metrics)) as server:
+        async with TensorRTLLM(server.url, SHORT) as engine:
+            assert await engine.counters() == Counters(0, 0, 0)
+            shown = await engine.probe("salt", None)
+            assert await engine.counters() == Counters()
+    assert (shown.cold_proof, shown.counters_agree) == ("salt", None)
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden", "413 Too Large"])
+async def test_a_refusal_that_no_other_proof_would_mend_is_an_error_and_not_a_reason_for_a_nonce(status: str) -> None:
+    refusing = routes(v1_chat_completions=whole({"error": "no"}, status))
+    async with HostileServer(refusing) as server, TensorRTLLM(server.url, SHORT) as engine:
+        with pytest.raises(TerminalEngineError, match=status[:3]):
+            await engine.probe("salt", None)
+    assert len([sent for sent in server.seen if sent.path == CHAT]) == 1

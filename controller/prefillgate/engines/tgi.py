@@ -51,7 +51,7 @@ FLAGS: Mapping[str, str] = {
 
 async def recognise(lane: HttpLane) -> bool:
     """Whether TGI answers there: /info tells of its limits (its sister for embeddings has no `max_total_tokens`)."""
-    return await answers_with(lane, "/info", "max_total_tokens") and await answers_with(lane, "/info", "model_id")
+    return await answers_with(lane, "/info", "max_total_tokens")
 
 
 class TGI(OpenAIRoutes):
