@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, NamedTuple
 
 from prefillgate.api.errors import MAX_PROBLEMS, InputError, Problem, clean, shown
+from prefillgate.core import freshness
 from prefillgate.core.cells import ARMS, Cell, ColdProof, Status
 from prefillgate.core.journal import CellMeasured
 from prefillgate.core.quality_expect import NotStrictJson, parse_json
-from prefillgate.core.verdict import CellView
+from prefillgate.core.verdict import CellView, Verdict
 
 MAX_LINE_BYTES = 1024 * 1024
 MAX_CHARACTERS = 1024
@@ -280,6 +281,17 @@ def line_of(view: CellView, event: CellMeasured) -> dict[str, Any]:
         "unit": view.unit,
         "witness": view.witness or None,
     }
+
+
+def cell_lines(verdict: Verdict, measured: Mapping[int, CellMeasured]) -> Iterator[dict[str, Any]]:
+    """The lines of a store's cells in time order; `measured` are its cells by id."""
+    return (line_of(view, measured[view.cell_id]) for view in in_time_order(verdict.cells))
+
+
+def in_time_order(views: Sequence[CellView]) -> list[CellView]:
+    """Views in the order their cells started, as the core orders them."""
+    by_cell = {id(view.cell): view for view in views}
+    return [by_cell[id(cell)] for cell in freshness.in_time_order([view.cell for view in views])]
 
 
 def write_line(line: Mapping[str, Any]) -> str:

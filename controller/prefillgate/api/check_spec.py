@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from prefillgate.api.asking_spec import Exec, Judge
 from prefillgate.api.check_type import SHORT_FORMS, CheckType
@@ -182,6 +183,13 @@ def specs_of(models: list[CheckModel], folder: Path | None = None) -> tuple[Chec
         default = PARAMETERS.get(mine)
         specs.append(CheckSpec(model.type, name, parameters or (default() if default else None), folder))
     return tuple(specs)
+
+
+def declaration_of(spec: CheckSpec) -> dict[str, Any]:
+    """A check as an object that `read_check_list` reads, every parameter written out; the folder is not part of it."""
+    parameters = None if spec.parameters is None else spec.parameters.model_dump(mode="json", by_alias=True)
+    own = {} if parameters is None else {to_camel(spec.type.default_name): parameters}
+    return {"type": spec.type.value, "name": spec.name, **own}
 
 
 def name_twice(models: list[CheckModel]) -> str | None:

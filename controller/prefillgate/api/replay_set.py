@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from prefillgate.api.check_spec import CheckSpec, read_check_list
@@ -54,6 +54,13 @@ class Case:
     greedy: bool = False
     line: int = 0
     line_sha256: str = ""
+    own: Mapping[str, Any] = field(default_factory=dict)  # the key `prefillgate` as written, where it stands
+
+    @property
+    def canonical_line(self) -> str:
+        """The whole line as the canonical JSON that `line_sha256` is the digest of."""
+        line = {"custom_id": self.case_id, "method": "POST", "url": self.path, "body": self.body, **self.own}
+        return canonical_json(line).decode()
 
     @property
     def prompt_text(self) -> str:
@@ -101,6 +108,7 @@ def read_line(raw: bytes, where: str, number: int) -> Case:
         greedy=body.get("temperature") == 0 or body.get("top_k") == 1,
         line=number,
         line_sha256=line_digest,
+        own={name: document[name] for name in ("prefillgate",) if name in document},
     )
 
 

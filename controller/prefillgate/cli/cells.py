@@ -60,7 +60,7 @@ def command(
 
     Exit code 0 when printed, 2 bad input, 1 a damaged store; --exit-decision gives the codes of `decide`.
     """
-    from prefillgate.api.cell_log import line_of, write_line
+    from prefillgate.api.cell_log import cell_lines, in_time_order, write_line
     from prefillgate.core.judge import judge
 
     _check_options(as_json, curl_id, key_variable)
@@ -69,12 +69,11 @@ def command(
         if curl_id is not None:
             click.echo(_curl(journal, gate, curl_id, key_variable), nl=False)
             return exit_code(verdict) if exit_decision else 0
-        views = in_time_order(verdict.cells)
         if as_json:
-            for view in views:
-                click.echo(write_line(line_of(view, gate.measured[view.cell_id])))
+            for line in cell_lines(verdict, gate.measured):
+                click.echo(write_line(line))
         else:
-            _print_table(views, verdict)
+            _print_table(in_time_order(verdict.cells), verdict)
     return exit_code(verdict) if exit_decision else 0
 
 
@@ -108,14 +107,6 @@ def _curl(journal: Journal, gate: Gate, cell_id: int, key_variable: str | None) 
     urls = named_servers(named).urls
     asked = Asked(event, request, base_url(urls[event.lane]).root)
     return curl_command(asked, key_variable or KEY_VARIABLE)
-
-
-def in_time_order(views: Sequence[CellView]) -> list[CellView]:
-    """Views in the order their cells started, as the core orders them."""
-    from prefillgate.core import freshness
-
-    by_cell = {id(view.cell): view for view in views}
-    return [by_cell[id(cell)] for cell in freshness.in_time_order([view.cell for view in views])]
 
 
 def _print_table(views: Sequence[CellView], verdict: Verdict) -> None:

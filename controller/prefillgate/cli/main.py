@@ -62,6 +62,8 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("diff", "Show what both arms answered to one case, word by word."),
     _entry("explain", "Say in words what was seen, what follows and why, and what to do next."),
     _entry("audit", "Count the prefills behind results that exist already; say what survives of them."),
+    _entry("export", "Write a store as an evidence bundle that others can read and check."),
+    _entry("verify", "Recompute the verdict of an evidence bundle and name the first difference."),
     _entry("check", "Apply the output checks to one output on standard input."),
     _entry("replayset", "Lint, show, try, import, record or thin out a replay set."),
     _entry("policy", "Lint a policy file."),

@@ -101,7 +101,7 @@ def _plan(request: RunRequest, clock: Clock) -> Planned:
     """The standard policy without a throughput claim: the story's cells ride on the cache, so no speed is compared."""
     standard = request.policy.policy
     policy = replace(standard, throughput=replace(standard.throughput, required=False, max_pairs=0))
-    return plan_run(request, SEED, clock.now(), policy)
+    return replace(plan_run(request, SEED, clock.now(), policy), scheduled=False)
 
 
 async def _lane(arm: str, url: str, clock: Clock, stack: AsyncExitStack) -> Lane:

@@ -33,13 +33,18 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CaseRef:
-    """A case of the plan: its id, the digest of its canonical body, and its length in characters."""
+    """A case of the plan: its id, the digest of its canonical body, and its length in characters.
+
+    `line` is its whole line of the replay set as canonical JSON, so that the run can be followed without the file; None
+    in a store that did not keep it.
+    """
 
     case_id: str
     sha256: str
     characters: int
     max_tokens: int | None = None
     greedy: bool = True
+    line: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ class Planned:
     first_replicate: int = 1  # replicates are numbered for the life of a pair of profile digests
     shape: Shape = field(default_factory=Shape)
     command: tuple[str, ...] = ()  # the words of the command line that began it, without store and seed
+    checks: str | None = None  # those declared, as a JSON list (`null`: none, the default ones); None: not kept
+    scheduled: bool = True  # False: a demonstration, some of whose cells no schedule asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,6 +250,14 @@ def _answer(sent: Sent, failure: Failure | None, collector: _Collector, read: Re
     )
 
 
+def read_again(raw: str, read: ReadCounts) -> Answer:
+    """What a reply that was kept whole tells, read as `send_once` read it; times are 0. Pure."""
+    collector = _Collector()
+    collector.take(raw.encode("utf-8", "replace"))
+    collector.finish()
+    return _answer(Sent(http_status=200), collector.assembly.failure(), collector, read)
+
+
 def _without_secrets(answer: Answer, secrets: Secrets) -> Answer:
     """A server that repeats our key in its answer must not bring it into the evidence."""
     return replace(

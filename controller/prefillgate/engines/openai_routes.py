@@ -31,6 +31,7 @@ from prefillgate.engines.common import (
     Counts,
     check_route,
     count,
+    read_again,
     retried,
     send_once,
     usage_cached_tokens,
@@ -138,6 +139,10 @@ class OpenAIRoutes:
         if self._leaves_zeros_out and silent and counts.cached_tokens is None:
             return replace(counts, cached_tokens=0)
         return counts
+
+    def read_again(self, raw: str) -> Answer:
+        """What a reply that was kept whole tells, read as when it came; times are 0. No server is asked."""
+        return read_again(raw, self._read)
 
     def _read(self, assembly: Assembly) -> Counts:
         """The counters of a reply. What is missing or no count is None with a finding, never 0."""

@@ -21,6 +21,7 @@ from prefillgate.engines import (
 from prefillgate.engines.base import Engine, TerminalEngineError
 from prefillgate.engines.common import retried
 from prefillgate.engines.http import EngineOptions, HttpLane
+from prefillgate.engines.openai_routes import OpenAIRoutes
 
 AUTO = "auto"
 
@@ -72,6 +73,13 @@ def create(name: str, url: str, options: EngineOptions | None = None) -> Engine:
             return family.create(url, options or EngineOptions())
     allowed = ", ".join(family.name for family in FAMILIES)
     raise TerminalEngineError(f"engine {name!r} is not known; allowed: {allowed}")
+
+
+def reader(name: str) -> OpenAIRoutes | None:
+    """The engine of a family for reading replies that were kept; None for a family unknown here. Asks no server."""
+    found = next((family.create for family in FAMILIES if family.name == name), None)
+    engine = None if found is None else found("http://localhost", EngineOptions())
+    return engine if isinstance(engine, OpenAIRoutes) else None
 
 
 async def detect(url: str, options: EngineOptions | None = None, name: str = AUTO) -> Engine:

@@ -216,14 +216,15 @@ class Runner:
     async def _check_cell(self, step: CheckCell) -> None:
         event = self.gate.measured[step.cell_id]
         case = self.replay_set.case(event.cell.case_id)
-        outcomes = await self.suite.run(case, self._output(event), self.context(event))
+        outcomes = await self.suite.run(case, self.output(event), self.context(event))
         self.record(CellChecked(step.cell_id, outcomes))
 
     def context(self, event: CellMeasured) -> CheckContext:
         """What the checks of this cell may look at beside its output."""
         return CheckContext(self._baseline_output(event), self._foreign(event))
 
-    def _output(self, event: CellMeasured) -> Output:
+    def output(self, event: CellMeasured) -> Output:
+        """What the cell said, as the checks read it."""
         texts = self.journal.texts(event.cell_id) or Texts()
         return Output(
             content=texts.content,
@@ -244,7 +245,7 @@ class Runner:
             and other.cell.status is Status.OK
             and (other.purpose is not event.purpose or other.pair == event.pair)
         ]
-        return self._output(same[-1]) if same else None
+        return self.output(same[-1]) if same else None
 
     def _foreign(self, event: CellMeasured) -> tuple[str, ...]:
         """Nonces of other cells: in an output they are another conversation's text."""

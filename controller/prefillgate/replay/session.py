@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from prefillgate.api.access import Access
+from prefillgate.api.check_spec import declaration_of
 from prefillgate.api.policy import PolicyDocument
+from prefillgate.api.replay_set import canonical_json
 from prefillgate.api.store_address import StoreAddress
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.journal import CaseRef, Difference, Planned
@@ -81,7 +83,7 @@ def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) 
         seed=seed,
         policy=fitted(policy, request.shape),
         cases=tuple(
-            CaseRef(case.case_id, case.sha256, case.characters, case.max_tokens, case.greedy)
+            CaseRef(case.case_id, case.sha256, case.characters, case.max_tokens, case.greedy, case.canonical_line)
             for case in request.replay_set.cases
         ),
         replay_set_name=request.replay_set.name,
@@ -91,7 +93,14 @@ def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) 
         differences=request.differences,
         shape=request.shape,
         command=request.command,
+        checks=declared_checks(request.policy),
     )
+
+
+def declared_checks(policy: PolicyDocument) -> str:
+    """The checks that a policy declares, as the plan keeps them."""
+    declared = None if policy.checks is None else [declaration_of(spec) for spec in policy.checks]
+    return canonical_json(declared).decode()
 
 
 def named(arm: ArmRequest) -> str:
