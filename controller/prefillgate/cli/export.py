@@ -13,22 +13,23 @@ import click
 
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
 from prefillgate.cli.outcome import quoted
-from prefillgate.cli.stores import reading
+from prefillgate.cli.stores import STORE, reading
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    from prefillgate.api.store_address import StoreAddress
     from prefillgate.bundle.write import Written
 
 
 @click.command(name="export")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.option("-o", "--output", required=True, metavar="DIR", help="The new folder to write.")
 @click.option("--redact", is_flag=True, help="Leave out prompts, answers and replies; keep their digests and lengths.")
 @click.option(
     "--signing-key", type=click.Path(path_type=Path), metavar="FILE", help="Sign with this Ed25519 key (PEM, PKCS8)."
 )
-def command(store: Path, output: str, redact: bool, signing_key: Path | None) -> int:
+def command(store: StoreAddress, output: str, redact: bool, signing_key: Path | None) -> int:
     """Write STORE as an evidence bundle: JSON lines that anybody can read, with a manifest of digests.
 
     cells.jsonl (as `cells --json`), decision.jsonl (as `decide --json`), plan.jsonl, policy.jsonl, replay-set.jsonl,
