@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import orjson
+
 from prefillgate.api.errors import Problem
 from prefillgate.importers.base import Unread
 from prefillgate.importers.source import MAX_LINE_BYTES, ImportProblem, Source, TooLong
@@ -46,14 +48,13 @@ def records(source: Source) -> Iterator[tuple[str, Record] | Unread]:
 def json_lines(source: Source) -> Iterator[tuple[str, Record] | Unread]:
     """Each object of JSON lines with `name:line`. Blank lines are passed over."""
     name = source.name
-    loads = json.loads
     for found in source.lines():
         if isinstance(found, TooLong):
             yield Unread(f"{name}:{found.number}", f"the line is longer than {MAX_LINE_BYTES} bytes")
             continue
         number, raw = found
         try:
-            document = loads(raw)
+            document = parsed(raw)
         except (ValueError, RecursionError):
             if raw and not raw.isspace():
                 yield Unread(f"{name}:{number}", why_not_json(raw))
@@ -64,11 +65,23 @@ def json_lines(source: Source) -> Iterator[tuple[str, Record] | Unread]:
             yield Unread(f"{name}:{number}", "not a JSON object")
 
 
+def parsed(raw: bytes) -> Any:
+    """One JSON value. Raises ValueError or RecursionError.
+
+    Most of an audit's time is parsing. What the faster parser refuses (NaN, halves of a surrogate pair, long integers)
+    is left to the other, so that the two read the same.
+    """
+    try:
+        return orjson.loads(raw)
+    except ValueError:
+        return json.loads(raw)
+
+
 def document(source: Source) -> Any:
     """The file as one JSON value. Raises `ImportProblem` where it is none or is larger than `MAX_DOCUMENT_BYTES`."""
     data = source.whole(MAX_DOCUMENT_BYTES)
     try:
-        return json.loads(data)
+        return parsed(data)
     except RecursionError as error:
         raise ImportProblem(Problem(source.name, "", "nested too deep")) from error
     except ValueError as error:
@@ -103,7 +116,7 @@ def _whole(source: Source) -> Iterator[tuple[str, Record] | Unread]:
         yield (where, each) if isinstance(each, dict) else Unread(where, "not a JSON object")
 
 
-_TOKEN = re.compile(rb'"(?:[^"\\\n]|\\.)*"|[{}\[\],:]|\n(?=\{)')
+_TOKEN = re.compile(rb'(?<!\\)"(?:[^"\\\n]|\\.)*"|[{}\[\],:]|\n(?=\{)')
 
 
 def outline(head: bytes, depth: int = 3) -> frozenset[str]:
@@ -164,6 +177,8 @@ def text(owner: Mapping[str, Any], name: str) -> str | None:
 def moment(value: Any) -> float | None:
     """Seconds since 1970 of an ISO 8601 time (UTC where it names no offset), or of a number of seconds, milli-, micro-
     or nanoseconds by its size; None where it is none of them."""
+    if type(value) is int and _SECONDS[0] <= value < _SECONDS[1]:
+        return float(value)
     if isinstance(value, str):
         try:
             told = datetime.fromisoformat(value)

@@ -7,24 +7,28 @@ DeepSeek's prompt_cache_hit_tokens) and llama.cpp's `timings` (prompt_n is what 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+
 from prefillgate.api.cell_log import LogLine
-from prefillgate.api.replay_set import CHAT, COMPLETIONS, prompt_digest
+from prefillgate.api.replay_set import CHAT, COMPLETIONS
 from prefillgate.core.cells import Cell, Status
 from prefillgate.core.journal import Texts
 from prefillgate.importers.base import UNKNOWN_ARM, Asked, Imported
 from prefillgate.importers.records import Damaged, Record, count, milliseconds, moment, text
 
 NO_TEXTS = Texts()
+_PREFILLED = ("messages", "prompt", "tools")
 _NOTHING: Mapping[str, Any] = {}
 _STOPS = {"eos": "stop", "word": "stop", "limit": "length"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each request of a million
 class Beside:
     """What a log tells beside a reply. Times are seconds since 1970, `http_status` is None where not told."""
 
@@ -39,7 +43,7 @@ class Beside:
     time_to_first_token_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TokenCounts:
     """What a reply tells of its tokens; None where it does not."""
 
@@ -106,10 +110,16 @@ def known_prompt(asked: Asked | None, custom_id: str | None, where: str) -> dict
     if asked is None:
         return {"case_id": custom_id or f"unknown case of {where}"}
     try:
-        digest = prompt_digest(asked.body).hex()
-    except (UnicodeEncodeError, ValueError, RecursionError) as error:
+        digest = _digest(asked.body)
+    except (ValueError, TypeError, RecursionError) as error:
         raise Damaged("a prompt that cannot be written as UTF-8") from error
     return {"case_id": digest, "prompt_sha256": digest}
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    """What stands for what is prefilled, as `prompt_digest`: the prompt or the messages, and the tools."""
+    told = {name: body[name] for name in _PREFILLED if body.get(name) is not None}
+    return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
 def read_counts(reply: Mapping[str, Any]) -> TokenCounts:

@@ -39,7 +39,7 @@ _MARK = re.compile(
     rb"Received request |Request \S+ details: |Generated response |Aborted request |HTTP/1\.|max_log_len|hit rate"
 )
 _LITERAL = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_STRING = re.compile(_LITERAL)
+_STRING = re.compile(rf"(?<!\\)(?:{_LITERAL})")  # an escaped quote opens nothing: else a line of them takes for ever
 _IDS = r"(\[[\d, ]*\]|None)"
 # Whatever comes first in a line is what it is; the rest may be text of anybody.
 _LINE = re.compile(
