@@ -191,3 +191,14 @@ async def test_a_completion_is_read_like_a_chat() -> None:
         async with IkLlamaCpp(server.url, SHORT) as engine:
             answer = await ask(engine, path=COMPLETIONS)
     assert (answer.cached_tokens, answer.processed_tokens, answer.output_tokens) == (0, 160, 12)
+
+
+async def test_totals_without_the_colon_in_their_names_are_the_same_totals() -> None:
+    def metrics(totals: Totals) -> str:
+        return llama_metrics(totals).replace("llamacpp:", "llamacpp_")
+
+    with small_engine(speaks(metrics=metrics)) as server:
+        async with LlamaCpp(server.url, SHORT) as engine:
+            shown, look = await engine.probe("salt", None), await engine.look()
+    assert (shown.counters_agree, look.activity) == (True, Activity(0, 0))
+    assert look.counters == Counters(server.totals.prompt - server.totals.cached, None, 6)

@@ -18,7 +18,7 @@ NAME = "ik_llama.cpp"
 WORDS = replace(
     llama_cpp.WORDS,
     no_counter="the replies tell no timings.prompt_n beside their prompt tokens: independence unknown; builds from "
-    "September 2025 on tell both",
+    "August 2025 on tell both",
 )
 FLAGS: Mapping[str, str] = {
     **{name: flag for name, flag in llama_cpp.FLAGS.items() if name not in (capability.BUILD, capability.SPECULATION)},

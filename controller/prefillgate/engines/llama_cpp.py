@@ -52,16 +52,23 @@ _NO_SETTINGS = frozenset(
     | {"next_token", "n_ctx"}
 )
 _MARKER = re.compile(r"<__media_(\w+)__>")
+
+
+def _names(name: str) -> tuple[str, str]:
+    """As llama-server calls it, and as exporters in front of forks do, which allow themselves no colon."""
+    return f"llamacpp:{name}", f"llamacpp_{name}"
+
+
 SERIES = Series(
     totals={
-        "prompt_tokens_processed": ("llamacpp:prompt_tokens_total",),
-        "prompt_tokens_cached": ("llamacpp:prompt_tokens_cached_total",),
-        "output_tokens": ("llamacpp:tokens_predicted_total",),
-        "draft_tokens": ("llamacpp:spec_decode_num_draft_tokens_total",),
-        "draft_accepted_tokens": ("llamacpp:spec_decode_num_accepted_tokens_total",),
+        "prompt_tokens_processed": _names("prompt_tokens_total"),
+        "prompt_tokens_cached": _names("prompt_tokens_cached_total"),
+        "output_tokens": _names("tokens_predicted_total"),
+        "draft_tokens": _names("spec_decode_num_draft_tokens_total"),
+        "draft_accepted_tokens": _names("spec_decode_num_accepted_tokens_total"),
     },
-    running=("llamacpp:requests_processing",),
-    waiting=("llamacpp:requests_deferred",),
+    running=_names("requests_processing"),
+    waiting=_names("requests_deferred"),
 )
 _TOTALS = frozenset(str(name) for names in SERIES.totals.values() for name in names)
 PLAN = ProbePlan(ColdProof.CACHE_OFF, (COMPLETIONS,), {"max_tokens": 2, "temperature": 0.0, "ignore_eos": True})
