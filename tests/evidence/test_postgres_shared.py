@@ -443,5 +443,7 @@ def test_a_server_that_is_not_there_is_away_and_no_url_is_bad(run, server):
         PostgresJournal.open(server.address("nowhere") + "?run=night")
     with pytest.raises(StoreForeign, match=r"libpq cannot read this URL: .*sslmod"):
         PostgresJournal.open(f"{run}&sslmod=require")
-    with pytest.raises(StoreAway, match="SSL"):
+    with pytest.raises(StoreForeign, match=r"libpq cannot use this URL.*invalid sslmode value"):
+        PostgresJournal.open(f"{run}&sslmode=bogus")
+    with pytest.raises(StoreError, match=r"TLS was asked for and could not be agreed on.*SSL"):
         PostgresJournal.open(f"{run}&sslmode=require")

@@ -38,7 +38,7 @@ class PostgresServer:
             raise RuntimeError("no PostgreSQL server on this machine: python -m tests.tools.install_programs")
         self._programs = Path(found).parent
         self._folder = folder
-        self._settings = ("unix_socket_directories=", "listen_addresses=127.0.0.1", "max_connections=80", *settings)
+        self.settings = ["unix_socket_directories=", "listen_addresses=127.0.0.1", "max_connections=80", *settings]
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self._made = 0
@@ -74,7 +74,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        words = [word for setting in (f"port={self.port}", *self._settings) for word in ("-c", setting)]
+        words = [word for setting in (f"port={self.port}", *self.settings) for word in ("-c", setting)]
         log = (self._folder / "log").open("ab")
         with log:
             self.process = subprocess.Popen(
@@ -99,6 +99,14 @@ class PostgresServer:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(how)
             self.process.wait()
+
+    def give(self, name: str, content: bytes) -> None:
+        """Put a file into the data that only the server may read."""
+        path = self._folder / "data" / name
+        path.write_bytes(content)
+        path.chmod(0o600)
+        if self._user():
+            shutil.chown(path, USER, USER)
 
     def _user(self) -> list[str]:
         if os.name != "posix" or os.geteuid() != 0:

@@ -77,6 +77,9 @@ _TOLD: dict[tuple[str, ...], tuple[type[StoreError], str]] = {
     ("password",): _MEANING["28"],
     ("authentication",): _MEANING["28"],
     ("pg_hba.conf",): _MEANING["28"],
+    ("invalid ", "value"): (StoreForeign, "libpq cannot use this URL."),
+    ("certificate",): (StoreError, "the server's certificate was refused. Check its host name and sslrootcert."),
+    ("SSL",): (StoreError, "TLS was asked for and could not be agreed on. Check sslmode and the server's ssl."),
 }
 _UNREACHED = (StoreAway, "the server cannot be reached, or went away.")
 
