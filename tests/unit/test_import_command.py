@@ -92,7 +92,7 @@ def test_batch_input_keeps_its_names_and_its_answers_are_no_further_cases(tmp_pa
 def test_choices_of_one_request_are_one_case(tmp_path: Path, out: Path) -> None:
     reply = {**REPLY, "choices": [{**REPLY["choices"][0], "index": at} for at in (0, 1, 2)]}  # type: ignore[index,dict-item]
     found = run("import", write(tmp_path / "log", {"request": ask(n=3), "response": reply}), "-o", out)
-    assert "read: 1 requests" in found.stdout and "not written" not in found.stdout
+    assert "read: 1 request (" in found.stdout and "not written" not in found.stdout
 
 
 def test_secrets_stay_behind_and_are_counted(tmp_path: Path, out: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_log_without_prompts_is_refused_with_the_flag_that_would_give_them(tmp
     found = run("import", write(tmp_path / "log", REPLY, REPLY), "-o", out)
     assert found.exit_code == 2 and not out.exists() and not list(tmp_path.glob("*.partial"))
     assert "2  no prompt in the log" in found.stderr
-    assert 'no request in it can be a case; what would give the prompts: write {"request"' in found.stderr
+    assert 'no request in it can be a case; what would give the prompts: lines of {"request"' in found.stderr
 
 
 def test_an_output_that_is_there_is_replaced_only_when_that_is_said(tmp_path: Path, out: Path) -> None:
@@ -175,3 +175,15 @@ def test_hostile_text_of_a_log_reaches_no_terminal(tmp_path: Path, out: Path) ->
     body = {**ask(), "temperature": "\x1b[31m"}
     found = run("import", write(tmp_path / "lo\x1bg", {"request": body, "response": REPLY}), "-o", out)
     assert found.exit_code == 2 and "\x1b" not in found.stderr
+
+
+def test_a_column_map_finds_the_prompts_of_a_table(tmp_path: Path, out: Path) -> None:
+    (tmp_path / "log.csv").write_text("text;n\nhello;1\nworld;2\n")
+    assert run("import", tmp_path / "log.csv", "-o", out).exit_code == 2, "no column is called like a field"
+    assert run("import", tmp_path / "log.csv", "-o", out, "--column", "prompt=text").exit_code == 0
+    assert [case["body"] for case in cases(out)] == [{"prompt": "hello"}, {"prompt": "world"}]
+
+
+def test_one_case_is_counted_as_one(tmp_path: Path, out: Path) -> None:
+    found = run("import", write(tmp_path / "log", pair()), "-o", out)
+    assert found.stdout == (f"read: 1 request (OpenAI-style responses as JSON lines)\nwritten: 1 case to {out}\n")

@@ -31,6 +31,6 @@ def test_answers_given_before_their_requests_are_of_one_prompt(tmp_path: Path) -
     document = json.loads(found.stdout)
     assert document["prompts"] == 1, "a and b ask the same"
     assert (document["log"]["requests"], document["log"]["unanswered"]) == (2, 1)
-    assert "1 requests stand there without an answer and count nothing" in found.stderr
+    assert "1 request without an answer, which count for nothing" in found.stderr
     alone = json.loads(CliRunner().invoke(command, [out, "--json"], catch_exceptions=False).stdout)
     assert alone["prompts"] == 2, "without the input each name is a prompt of its own"

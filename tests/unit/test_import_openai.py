@@ -211,7 +211,7 @@ def test_a_file_of_requests_alone_is_told_from_one_with_answers() -> None:
 def test_batch_output_alone_knows_its_prompts_by_custom_id_only_and_says_what_is_missing() -> None:
     found = read(BATCH_OUT)
     assert cells(found)[0].line.cell.case_id == "a"
-    assert Absent("prompts", "give the Batch input in the same call") in found
+    assert Absent("prompts", "the Batch input in the same call") in found
 
 
 @pytest.mark.parametrize(

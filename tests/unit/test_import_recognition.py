@@ -11,14 +11,19 @@ from prefillgate.importers.registry import FORMATS, find_format
 from prefillgate.importers.source import ImportProblem, Source
 from tests.support.imports import as_document, as_lines, survives
 from tests.unit import test_import_aiperf as aiperf
+from tests.unit import test_import_csv as csv_table
 from tests.unit import test_import_guidellm as guidellm
+from tests.unit import test_import_har as har
 from tests.unit import test_import_inspect as inspect_log
 from tests.unit import test_import_langfuse as langfuse
+from tests.unit import test_import_litellm as litellm
 from tests.unit import test_import_llama_server as llama_server
 from tests.unit import test_import_lm_eval as lm_eval
 from tests.unit import test_import_openai as openai
 from tests.unit import test_import_otel as otel
 from tests.unit import test_import_promptfoo as promptfoo
+from tests.unit import test_import_sharegpt as sharegpt
+from tests.unit import test_import_vllm as vllm
 
 GENERIC = {"csv", "openai-jsonl"}  # any table, any line with a response in it: asked after the others
 PADDING = "a very long text " * 8000
@@ -52,6 +57,16 @@ SAMPLES: tuple[tuple[str, bytes], ...] = (
     ("otel", otel.SAMPLE),
     ("otel", otel.SAMPLE_LOGS),
     ("otel", otel.SAMPLE_PLAIN),
+    ("vllm-log", (vllm.STATS + vllm.V0).encode()),
+    ("vllm-log", vllm.NEW.encode()),
+    ("litellm", as_lines(litellm.PAYLOAD)),
+    ("litellm", as_document([litellm.SPEND])),
+    ("litellm", as_lines({**litellm.PAYLOAD, "messages": [{"role": "user", "content": PADDING}]})),
+    ("har", har.archive(har.entry())),
+    ("har", har.archive(har.entry(PADDING))),
+    ("sharegpt", as_lines(sharegpt.TALK)),
+    ("sharegpt", as_document([sharegpt.TALK])),
+    ("csv", csv_table.ROWS.encode()),
     ("lm-eval", lm_eval.SAMPLE),
     ("lm-eval", as_lines(lm_eval.line(**lm_eval.CHOICES))),
 )

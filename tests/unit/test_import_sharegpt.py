@@ -63,7 +63,7 @@ def test_an_audit_of_conversations_says_that_there_is_nothing_to_count(
     (tmp_path / "talks").write_bytes(as_lines(TALK))
     assert main(["audit", str(tmp_path / "talks")]) == 2
     told = capsys.readouterr().err
-    assert "2 requests stand there without an answer and count nothing; `prefillgate replayset import` makes" in told
+    assert "2 requests without an answer, which count for nothing; `prefillgate replayset import` makes cases" in told
 
 
 def test_conversations_become_a_replay_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

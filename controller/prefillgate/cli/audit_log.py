@@ -177,7 +177,8 @@ def _no_arm(account: Account) -> str:
 def _unanswered_note(account: Account) -> str:
     if not account.joiner.unanswered:
         return ""
-    told = f"{account.joiner.unanswered} requests stand there without an answer and count nothing"
+    number = account.joiner.unanswered
+    told = f"{number} request{'' if number == 1 else 's'} without an answer, which count for nothing"
     return f"{told}; `prefillgate replayset import` makes cases of them"
 
 

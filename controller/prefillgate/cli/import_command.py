@@ -74,7 +74,7 @@ def command(
 
 
 def _print(cases: Cases, formats: Iterable[str], output: Path) -> None:
-    click.echo(f"read: {cases.read} requests ({', '.join(formats)})")
+    click.echo(f"read: {_counted(cases.read, 'request')} ({', '.join(formats)})")
     if cases.left:
         click.echo("not written:")
         for line in _left(cases):
@@ -83,7 +83,7 @@ def _print(cases: Cases, formats: Iterable[str], output: Path) -> None:
         click.echo(f"prompts that a log does not hold{_flags(cases)}")
     if cases.secrets:
         click.echo(f"taken out of the bodies: {cases.secrets} headers, keys, tokens or passwords")
-    click.echo(f"written: {cases.written} cases to {output}")
+    click.echo(f"written: {_counted(cases.written, 'case')} to {output}")
 
 
 def _keep_from_replacing(output: Path, files: tuple[str, ...], overwrite: bool) -> None:
@@ -130,6 +130,10 @@ def _write(lines: Iterator[bytes], cases: Cases, output: Path) -> None:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _left(cases: Cases) -> Iterator[str]:

@@ -21,7 +21,7 @@ from prefillgate.importers.replies import Beside, asked_of, failed_request, read
 from prefillgate.importers.seen import CACHED, PROMPTS, Seen
 from prefillgate.importers.source import ImportProblem, Source
 
-FLAGS = {PROMPTS: "save the archive with request bodies", CACHED: CACHED_FLAG}
+FLAGS = {PROMPTS: "an archive saved with request bodies", CACHED: CACHED_FLAG}
 NO_BODIES = Absent(
     "some response bodies", "save the archive with content (browsers drop the text of streams: use a proxy)"
 )

@@ -24,8 +24,8 @@ from prefillgate.importers.source import MAX_LINE_BYTES, Source, TooLong
 
 LENGTH_FLAG = "llama-server --verbosity 4 (older builds tell it by default, or with --verbose)"
 FLAGS = {
-    PROMPTS: "none does: keep requests with `prefillgate replayset record`",
-    TEXTS: "none does: keep responses as JSON lines",
+    PROMPTS: "`prefillgate replayset record` in front of the server",
+    TEXTS: "its replies, kept as JSON lines",
     LENGTHS: LENGTH_FLAG,
     CACHED: LENGTH_FLAG,
 }

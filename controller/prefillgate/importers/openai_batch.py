@@ -14,7 +14,7 @@ from prefillgate.importers.replies import Beside, asked_of, failed_request, read
 from prefillgate.importers.seen import CACHED, PROMPTS, Seen
 from prefillgate.importers.source import Source
 
-FLAGS = {PROMPTS: "give the Batch input in the same call", CACHED: CACHED_FLAG}
+FLAGS = {PROMPTS: "the Batch input in the same call", CACHED: CACHED_FLAG}
 
 
 class OpenAIBatch:

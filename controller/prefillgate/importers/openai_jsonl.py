@@ -20,7 +20,7 @@ CACHED_FLAG = (
     "vLLM: --enable-prompt-tokens-details; SGLang: --enable-cache-report; llama.cpp: a build that tells timings"
 )
 FLAGS = {
-    PROMPTS: 'write {"request": ..., "response": ...} lines',
+    PROMPTS: 'lines of {"request": ..., "response": ...}',
     LENGTHS: 'stream_options {"include_usage": true} in a streamed request',
     CACHED: CACHED_FLAG,
 }

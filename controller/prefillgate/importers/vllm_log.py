@@ -28,10 +28,10 @@ from prefillgate.importers.source import MAX_LINE_BYTES, Source, TooLong
 
 FLAGS = {
     PROMPTS: "vLLM --enable-log-requests without --max-log-len, from 0.11.1 on with VLLM_LOGGING_LEVEL=DEBUG too",
-    LENGTHS: "the same flags, for requests to /v1/completions",
+    LENGTHS: "vLLM --enable-log-requests, for requests to /v1/completions,",
     TEXTS: "vLLM --enable-log-outputs",
 }
-CACHED_FLAG = "no log of vLLM: keep its replies, with --enable-prompt-tokens-details"
+CACHED_FLAG = "vLLM's replies with --enable-prompt-tokens-details, and none of its logs,"
 MAX_WAITING = 10_000  # requests of which more lines may come; beyond that the oldest is told as it is
 PREVIEW = 4096  # characters of a prompt that is only previewed
 
@@ -176,13 +176,13 @@ class _Log:
         prompt = next((each for each in _STRING.finditer(rest) if rest.endswith("prompt: ", 0, each.start())), None)
         params_at, ids = bare.find("params: "), _PROMPT_IDS.search(bare)
         if prompt is None and ids is None and params_at < 0:
-            return Unread(where, "a line of a request that is cut or damaged")
+            return self._unread(request, where, "a line of a request that is cut or damaged")
         preview = 0 <= params_at < bare.find("prompt: ")
         if prompt is not None:
             try:
                 request.prompt = str(ast.literal_eval(prompt[0]))
             except (ValueError, SyntaxError, MemoryError, RecursionError):
-                return Unread(where, "a prompt that cannot be read")
+                return self._unread(request, where, "a prompt that cannot be read")
             limit = PREVIEW if preview and self.limit is None else self.limit
             if limit is not None and len(request.prompt) >= limit:
                 self.cut += 1
@@ -193,6 +193,11 @@ class _Log:
         if params_at >= 0:
             request.params.update(_params(bare, rest if prompt is None or preview else rest[prompt.end() :]))
         return None
+
+    def _unread(self, request: _Request, where: str, why: str) -> Unread:
+        """A request is counted as read or as unread, never as both."""
+        self.waiting.pop(request.request_id, None)
+        return Unread(where, why)
 
     def _answered(self, request_id: str, rest: str, where: str) -> Unread | None:
         found = _OUTPUT.match(rest)
