@@ -22,6 +22,7 @@ from tests.unit import test_import_lm_eval as lm_eval
 from tests.unit import test_import_openai as openai
 from tests.unit import test_import_otel as otel
 from tests.unit import test_import_promptfoo as promptfoo
+from tests.unit import test_import_promptfoo_config as promptfoo_config
 from tests.unit import test_import_sharegpt as sharegpt
 from tests.unit import test_import_vllm as vllm
 
@@ -50,6 +51,8 @@ SAMPLES: tuple[tuple[str, bytes], ...] = (
     ("aiperf", aiperf.OUTPUTS),
     ("aiperf", aiperf.SUMMARY),
     ("aiperf", as_lines(aiperf.raw(aiperf.FIRST, aiperf.LAST))),
+    ("promptfoo-config", promptfoo_config.SAMPLE),
+    ("promptfoo-config", as_document(promptfoo_config.config())),
     ("langfuse", langfuse.SAMPLE),
     ("langfuse", langfuse.SAMPLE_LINES),
     ("langfuse", langfuse.SAMPLE_CSV),

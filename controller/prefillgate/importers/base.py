@@ -56,6 +56,7 @@ class Prompted:
     asked: Asked
     where: str
     custom_id: str | None = None
+    own: Mapping[str, Any] | None = None  # `checks` and `expect`, as a line of a replay set holds them
 
 
 @dataclass(frozen=True, slots=True)

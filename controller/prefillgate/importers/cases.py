@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,9 +67,11 @@ class Cases:
                 return self._leave(NO_PROMPT, joined.where)
             return self._case(joined.asked, joined.custom_id, joined.where)
         self.read += 1
-        return self._case(joined.asked, joined.custom_id, joined.where)
+        return self._case(joined.asked, joined.custom_id, joined.where, joined.own)
 
-    def _case(self, asked: Asked, custom_id: str | None, where: str) -> bytes | None:
+    def _case(
+        self, asked: Asked, custom_id: str | None, where: str, own: Mapping[str, Any] | None = None
+    ) -> bytes | None:
         body, secrets = without_secrets(asked.body)
         try:
             digest = prompt_digest(body)
@@ -76,7 +79,9 @@ class Cases:
             if twice and not self.keep_duplicates:
                 return self._leave(SAME_PROMPT, where)
             case_id = self._id(custom_id, body)
-            told = {"custom_id": case_id, "method": "POST", "url": asked.path, "body": body}
+            told: dict[str, Any] = {"custom_id": case_id, "method": "POST", "url": asked.path, "body": body}
+            if own is not None:
+                told["prefillgate"] = own
             line = canonical_json(told)
             read_line(line, where, 1)
         except ReplaySetError as error:

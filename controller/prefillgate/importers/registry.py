@@ -17,6 +17,7 @@ from prefillgate.importers.openai_batch import OpenAIBatch
 from prefillgate.importers.openai_jsonl import OpenAIJsonLines
 from prefillgate.importers.otel import OpenTelemetry
 from prefillgate.importers.promptfoo import PromptfooResults
+from prefillgate.importers.promptfoo_config import PromptfooConfig
 from prefillgate.importers.sharegpt import ShareGpt
 from prefillgate.importers.source import ImportProblem, Source
 from prefillgate.importers.vllm_log import VllmLog
@@ -27,6 +28,7 @@ FORMATS: tuple[Format, ...] = (
     VllmLog(),
     InspectLog(),
     PromptfooResults(),
+    PromptfooConfig(),
     GuidellmReport(),
     AiperfResults(),
     LmEvalSamples(),
