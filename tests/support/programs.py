@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-EXPECTED = ("llama-server", "chromium", "curl", "postgresql")
+EXPECTED = ("llama-server", "chromium", "curl", "postgresql", "openssl", "versitygw")
 """Programs without which a whole run has not tested what it claims. Later parts of the project add theirs."""
 
 _CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -71,6 +71,11 @@ def find_chromium() -> str | None:
         if found := shutil.which(name):
             return found
     return next((place for place in _CHROMIUM_PLACES if Path(place).is_file()), None)
+
+
+def find_openssl() -> str | None:
+    """Path of openssl; None when there is none."""
+    return shutil.which("openssl")
 
 
 def find_curl() -> str | None:

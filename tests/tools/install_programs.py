@@ -1,4 +1,5 @@
-"""Installs the programs that tests need and pip cannot bring, from Debian's packages: a Chromium, curl, PostgreSQL.
+"""Installs the programs that tests need and pip cannot bring: a Chromium, curl, openssl and PostgreSQL from Debian's
+packages, and an S3 server (`tests.tools.s3_server`).
 
 Does nothing for one that is there already (the variable CHROMIUM may name a Chromium or Chrome). Exits 1, saying what
 to do, when it cannot install one. Run from the root of the checkout: python -m tests.tools.install_programs
@@ -13,7 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.support.programs import find_chromium, find_curl, find_postgres
+from tests.support.programs import find_chromium, find_curl, find_openssl, find_postgres
+from tests.tools import s3_server
 
 APT = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
 
@@ -37,13 +39,14 @@ PROGRAMS = (
         "CHROMIUM",
     ),
     Program("curl", find_curl, ("curl",), "Install curl."),
+    Program("openssl", find_openssl, ("openssl",), "Install openssl."),
     Program("PostgreSQL server", find_postgres, ("postgresql",), "Install PostgreSQL's server."),
 )
 
 
 def main() -> int:
     """Install what is missing; 0 when everything is there afterwards."""
-    return max([_made_sure(program) for program in PROGRAMS])
+    return max([*(_made_sure(program) for program in PROGRAMS), s3_server.make_sure()])
 
 
 def _made_sure(program: Program) -> int:

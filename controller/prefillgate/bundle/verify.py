@@ -17,14 +17,17 @@ from prefillgate.core.journal import Planned
 from prefillgate.core.judge import judge
 
 SIGNATURE_BYTES = 64
+NOT_OURS = "not a file of a bundle"
 
 
 class NoBundle(ValueError):
     """There is no bundle to check."""
 
 
-async def check_bundle(folder: Path, key_hex: str | None) -> Findings:
+async def check_bundle(folder: Path, key_hex: str | None, beside: Iterable[str] = ()) -> Findings:
     """Everything that can be recomputed of the bundle in `folder`; `key_hex` is the signer's key, if it is known.
+
+    `beside` names what stood beside the files of a bundle where it was copied from.
 
     Raises `NoBundle`, `NewerBundle`, and OSError for what cannot be read.
     """
@@ -34,6 +37,8 @@ async def check_bundle(folder: Path, key_hex: str | None) -> Findings:
     if not _is_file(folder / content.MANIFEST):
         raise NoBundle(f"it holds no {content.MANIFEST}: no bundle, or one that was not copied to its end")
     present = _listed(folder, findings)
+    for name in beside:
+        findings.differs(shown(name).strip('"'), None, NOT_OURS)
     with (folder / content.MANIFEST).open("rb") as file:
         raw = file.read(MAX_BYTES + 1)
     try:
@@ -69,7 +74,7 @@ def _listed(folder: Path, findings: Findings) -> set[str]:
     present = set()
     for path in sorted(folder.iterdir()):
         if path.name not in known:
-            findings.differs(shown(path.name).strip('"'), None, "not a file of a bundle")
+            findings.differs(shown(path.name).strip('"'), None, NOT_OURS)
         elif not _is_file(path):
             findings.differs(path.name, None, "not a plain file (a link or a folder): it was not read")
         else:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command(name="export")
 @click.argument("store", type=STORE)
-@click.option("-o", "--output", required=True, metavar="DIR", help="The new folder to write.")
+@click.option("-o", "--output", required=True, metavar="DIR", help="The new folder to write, or s3://BUCKET/PREFIX.")
 @click.option("--redact", is_flag=True, help="Leave out prompts, answers and replies; keep their digests and lengths.")
 @click.option(
     "--signing-key", type=click.Path(path_type=Path), metavar="FILE", help="Sign with this Ed25519 key (PEM, PKCS8)."
@@ -37,17 +37,21 @@ def command(store: StoreAddress, output: str, redact: bool, signing_key: Path | 
     how to check them without this program. The same store gives the same bytes. `prefillgate verify` recomputes the
     verdict from them.
 
-    The folder appears whole or not at all; one that is there already is refused.
+    The folder appears whole or not at all; one that is there already is refused. In object storage (extra `s3`) the
+    manifest is written last; keys come from the AWS variables or a profile, the endpoint from AWS_ENDPOINT_URL.
 
     A key is made by `openssl genpkey -algorithm ed25519 -out signing.pem`, its public half for others by
     `openssl pkey -in signing.pem -pubout -out public.pem`.
 
     Exit code 0 when written, 2 bad input, 1 a damaged store, or the bundle could not be written.
     """
+    from prefillgate.bundle.objects import is_address
     from prefillgate.bundle.write import How, write_bundle
+    from prefillgate.cli.object_storage import in_objects
 
     how = How(redact, _key(signing_key))
-    with reading(store) as (journal, _), _new_folder(Path(output)) as folder:
+    place = in_objects(output, "--output") if is_address(output) else _new_folder(Path(output))
+    with reading(store) as (journal, _), place as folder:
         written = write_bundle(journal, folder, how)
     click.echo(_summary(output, written), nl=False)
     return 0

@@ -24,7 +24,9 @@ EXIT_DIFFERENT = 10
     "--public-key", type=click.Path(path_type=Path), metavar="FILE", help="The signer's public key (PEM, Ed25519)."
 )
 def command(bundle: str, public_key: Path | None) -> int:
-    """Recompute the verdict of the evidence bundle in DIR and say whether the bundle holds what was measured.
+    """Recompute the verdict of an evidence bundle and say whether it holds what was measured.
+
+    DIR is a folder, or s3://BUCKET/PREFIX.
 
     Checked: every file against the manifest; the chain of the journal; each text against its digest; each reply, read
     again, against the numbers of its cell; each request against replay set and schedule; the order of cells; the
@@ -37,11 +39,17 @@ def command(bundle: str, public_key: Path | None) -> int:
     Exit codes: 0 the same, 10 a difference, 1 it could not be read, 2 bad input.
     """
     from prefillgate.bundle.manifest import NewerBundle
+    from prefillgate.bundle.objects import is_address
     from prefillgate.bundle.verify import NoBundle, check_bundle
+    from prefillgate.cli.object_storage import copied
 
     key = _key(public_key)
     try:
-        findings = asyncio.run(check_bundle(Path(bundle), key))
+        if is_address(bundle):
+            with copied(bundle) as (folder, beside):
+                findings = asyncio.run(check_bundle(folder, key, beside))
+        else:
+            findings = asyncio.run(check_bundle(Path(bundle), key))
     except NoBundle as error:
         raise BadInput(f"{bundle}: {error}") from error
     except NewerBundle as error:
