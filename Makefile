@@ -42,7 +42,7 @@ $(VENV)/.installed-llama: pyproject.toml $(VENV)/.created
 
 $(VENV)/.installed-dev: pyproject.toml $(VENV)/.created
 	@echo "Installing prefillgate and its development tools into $(VENV) (some 700 MB, once)"
-	@$(PIP) install --editable ".[llama,postgres,dev]"
+	@$(PIP) install --editable ".[llama,postgres,s3,dev]"
 	@touch $(VENV)/.installed-llama $@
 
 demo: $(VENV)/.installed-llama
