@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -11,7 +12,8 @@ from prefillgate.core.cells import Status
 from prefillgate.importers.aiperf import WARMUP, begins_with_inputs
 from prefillgate.importers.base import Imported, Prompted
 from prefillgate.importers.joining import Joiner, asks_only
-from prefillgate.importers.source import ImportProblem
+from prefillgate.importers.reading import Account, Wanted, read_logs
+from prefillgate.importers.source import ImportProblem, Source
 from tests.support.imports import (
     absent,
     as_document,
@@ -176,6 +178,18 @@ def test_inputs_are_prompts_that_records_of_the_same_run_name() -> None:
     joined = joiner.join(imported(read_bytes(SAMPLE))[0])
     assert isinstance(joined, Imported) and joined.asked is not None
     assert joined.line.cell.prompt_sha256 == joined.line.cell.case_id
+
+
+def test_an_audit_says_that_prompts_are_absent_only_where_no_input_held_them() -> None:
+    def said(*inputs: bytes) -> Account:
+        account = Account()
+        for data in inputs:
+            list(read_logs(Source(io.BytesIO(data), "log"), None, Wanted(), account))
+        return account
+
+    assert "prompts" in said(SAMPLE).absent
+    assert "prompts" not in said(INPUTS, SAMPLE).absent
+    assert "cached tokens" in said(INPUTS, SAMPLE).absent
 
 
 def test_outputs_are_cells_with_their_texts() -> None:

@@ -94,6 +94,10 @@ def test_without_its_format_a_sample_is_not_taken_for_another(taken_out: str) ->
             assert others == set(), f"a sample of {name}"
 
 
+def test_every_format_has_a_sample() -> None:
+    assert {name for name, _ in SAMPLES} == {each.name for each in FORMATS}
+
+
 def test_the_formats_that_take_almost_anything_are_asked_after_those_of_the_tools() -> None:
     names = [each.name for each in FORMATS]
     tools = {"promptfoo", "inspect", "guidellm", "aiperf", "lm-eval", "langfuse", "otel"}

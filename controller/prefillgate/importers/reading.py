@@ -16,6 +16,7 @@ from prefillgate.importers import registry
 from prefillgate.importers.base import Absent, Format, Imported, Mapped, Prompted, Unread
 from prefillgate.importers.joining import Joiner
 from prefillgate.importers.registry import find_format, format_names
+from prefillgate.importers.seen import PROMPTS
 from prefillgate.importers.source import ImportProblem, Source
 
 CELLS = "cells"
@@ -119,7 +120,8 @@ def read_logs(source: Source, arm: str | None, wanted: Wanted, account: Account)
         elif isinstance(record, Prompted):
             continue
         elif isinstance(record, Absent):
-            account.note_absent(record)
+            if record.what != PROMPTS or not account.joiner.answered:  # another input held them
+                account.note_absent(record)
         else:
             placed = _placed(record, arm, wanted, account)
             if placed is not None:
