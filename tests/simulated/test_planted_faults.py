@@ -412,3 +412,23 @@ def test_the_help_tells_every_fault() -> None:
     assert [fault.name for fault in FAULTS if f"  {fault.name} " not in told] == []
     assert "/v1 routes, no timings" in " ".join(told.split())
     assert [name for name in TruthLine.__dataclass_fields__ if f" {name}" not in told.partition("Truth")[2]] == []
+
+
+@pytest.mark.parametrize(("dialect", "fault"), [("vllm", "external-cache=1"), ("sglang", "retracted=#1")])
+def test_faults_of_other_engines_are_told_as_those_engines_tell_them(dialect: str, fault: str) -> None:
+    body = {"prompt": "one two three " * 30, "max_tokens": 4, "return_meta_info": True}
+    with start_simulated(fault=[fault], dialect=dialect) as server:
+        replies = [
+            httpx.post(f"{server.url}/v1/completions", json=body | {"cache_salt": salt}, trust_env=False).json()
+            for salt in ("a", "b")
+        ]
+        totals = httpx.get(f"{server.url}/metrics", trust_env=False).text
+        truth = server.truth()
+    if dialect == "vllm":
+        cached = replies[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert cached > 0 and cached % 16 == 0
+        assert f'vllm:external_prefix_cache_hits_total{{engine="0"}} {float(cached)}' in totals
+        assert [line["knob_honoured"] for line in truth] == [False, False]
+    else:
+        assert [reply["meta_info"]["num_retractions"] for reply in replies] == [1, 0]
+        assert [line["cached_tokens"] for line in truth] == [0, 0]

@@ -104,6 +104,15 @@ def test_builds_or_weights_that_differ_are_named(name: str) -> None:
     assert find_distrust(declared) is None
 
 
+def test_another_engine_on_one_arm_is_named() -> None:
+    gate = met({"engine": "vllm"}, {"engine": "sglang"})
+    words = "engine differs between the arms and was not declared: baseline vllm, candidate sglang"
+    assert found(gate) == (Reason.UNDECLARED_DIFFERENCE, words)
+    declared = (Difference("build", "engine", "vllm", "sglang"),)
+    assert find_distrust(met({"engine": "vllm"}, {"engine": "sglang"}, differences=declared)) is None
+    assert find_distrust(met({"engine": "vllm"}, {"engine": "vllm"})) is None
+
+
 def test_an_undeclared_difference_of_the_plan_is_one() -> None:
     differences = (
         Difference("draft head", "-md", "a", "b"),

@@ -243,6 +243,25 @@ def test_a_nonce_leaves_what_stands_before_it_in_the_cache(proof: ColdProof, sha
     assert seen.witness == f"no counter; cold proof {proof}"
 
 
+@pytest.mark.parametrize(
+    ("moved", "length", "told"),
+    [
+        (950, 1000, "fresh"),
+        (949, 1000, "contradicted"),
+        (1100, 1000, "fresh"),
+        (1, None, "fresh"),
+        (None, 1000, "fresh"),
+    ],
+)
+def test_cold_proof_does_not_stand_against_the_servers_own_total(
+    moved: int | None, length: int | None, told: str
+) -> None:
+    seen = last(cell(cached=None, length=length, cold_proof=SALT, counter_processed_tokens=moved))
+    assert seen.cell_class.value == told
+    if told == "contradicted":
+        assert seen.witness == "no counter, and the server's counter moved by 949 of 1000 prompt tokens"
+
+
 def test_a_counter_that_was_told_is_used_with_a_nonce_too() -> None:
     assert last(cell(cached=10, cold_proof=NONCE)).reused_share == Fraction(1, 100)
     assert last(cell(cached=0, cold_proof=NONCE)).reused_share == 0

@@ -22,6 +22,6 @@ def test_each_way_of_forcing_is_told_with_its_arms() -> None:
     assert sent_note(both) == HEAD + "the cache switched off for the request (baseline and candidate)"
     unlike = (Cell(CANDIDATE, "a", cold_proof=nonce), Cell(BASELINE, "a", cold_proof=salt), Cell(BASELINE, "b"))
     assert sent_note(unlike) == (
-        HEAD + "a unique cache salt (baseline), a nonce on the first line (candidate), "
-        "nothing (sent with the cache as it is) (baseline)"
+        HEAD + "a unique cache salt and the fields that ask for its effect (baseline), a nonce on the first line "
+        "(candidate), nothing (sent with the cache as it is) (baseline)"
     )

@@ -199,9 +199,11 @@ def show(replay_set: str, wanted: tuple[str, ...], as_sent: bool, engine: str, a
     """Show the cases of FILE with their bodies.
 
     The gate changes only model, n, seed, stream, stream_options and what forces a fresh prefill: the engine's own
-    knob (llama.cpp: cache_prompt), or a nonce on the first line of the prompt. Messages, tools, images,
-    response_format and chat template arguments go out as written. --as-sent shows the seed and the nonce with example
-    values (each cell has its own) and leaves the model's name as it stands (a run sends the server's).
+    knob (llama.cpp: cache_prompt; vllm and sglang: cache_salt, with include_metrics, return_cached_tokens_details
+    and return_meta_info, which make a reply tell its effect), or a nonce on the first line of the prompt. Messages,
+    tools, images, response_format and chat template arguments go out as written. --as-sent shows the seed and the
+    nonce with example values (each cell has its own) and leaves the model's name as it stands (a run sends the
+    server's).
 
     With --json: {"name", "sha256", "cases": [...]}, each case as in lint and with "body"; with --as-sent also
     "as_sent": {"path", "body", "changes": [{"field", "from", "to"}]}, `from` null for a field that was not there.

@@ -78,10 +78,11 @@ class _CommandWithFaults(click.Command):
 @click.option("--count-match", default="", help="Ordinals of faults count only prompts that contain this text.")
 @click.option(
     "--dialect",
-    type=click.Choice(["llama", "openai"]),
+    type=click.Choice(["llama", "openai", "vllm", "sglang"]),
     default="llama",
     show_default=True,
-    help="llama: llama-server's API. openai: only /v1 routes, no timings, no cache_prompt, usage with cached_tokens.",
+    help="llama: llama-server's API. openai: only /v1 routes, no timings, no cache_prompt, usage with cached_tokens. "
+    "vllm, sglang: theirs, with cache_salt, /metrics and what else they tell.",
 )
 @click.option(
     "--model",
@@ -91,7 +92,7 @@ class _CommandWithFaults(click.Command):
     show_default=True,
     help="Name of a served model; repeatable. All are one model.",
 )
-@click.option("--build-info", default="b11549-simulated", show_default=True, help="What /props tells as build.")
+@click.option("--build-info", default="b11549-simulated", show_default=True, help="What it tells as its build.")
 @click.option("--slots", type=click.IntRange(1, 64), default=4, show_default=True, help="Generations at once.")
 @click.option(
     "--ctx-size", type=click.IntRange(16, 10_000_000), default=32_768, show_default=True, help="Tokens a slot holds."
@@ -148,7 +149,7 @@ class _CommandWithFaults(click.Command):
 def command(
     port: int, host: str, faults: tuple[str, ...], ready_file: Path | None, seed: int, **options: object
 ) -> None:
-    """Serve llama-server's HTTP API with a real prompt-cache model and no model.
+    """Serve the HTTP API of llama-server, vLLM or SGLang with a real prompt-cache model and no model.
 
     Prompts are tokenized, cached in slots and reused by common prefix as llama-server does; answers come from a
     file or are made up. Planted faults make it fail in known ways, and the truth file tells what really happened.

@@ -41,10 +41,11 @@ def measurement_lost(gate: Gate) -> Distrust | None:
 
 
 def undeclared_difference(gate: Gate) -> Distrust | None:
-    """Build or weights differ between the arms and nobody declared it: any effect would be confounded."""
+    """Engine, build or weights differ between the arms and nobody declared it: any effect would be confounded."""
     declared = {difference.name for difference in gate.plan.differences if difference.declared}
     found = [(d.name, d.baseline, d.candidate) for d in gate.plan.differences if not d.declared]
     for baseline, candidate in product(gate.current_epochs(BASELINE), gate.current_epochs(CANDIDATE)):
+        found.append(("engine", baseline.engine, candidate.engine))
         found += [("build", baseline.build, candidate.build), ("weights", baseline.weights, candidate.weights)]
     for name, one, other in found:
         if name not in declared and None not in (one, other) and one != other:

@@ -247,6 +247,10 @@ class Classifier:
             return _of(cell, CellClass.UNKNOWN, "no cached-token counter and no cold proof")
         if cell.shared_server:
             return _of(cell, CellClass.UNKNOWN, "a server in use, and the response tells no cached tokens")
+        moved, length = cell.counter_processed_tokens, cell.prompt_tokens
+        if moved is not None and length is not None and moved < (1 - FRESH_SHARE) * length:
+            witness = f"no counter, and the server's counter moved by {moved} of {length} prompt tokens"
+            return _of(cell, CellClass.CONTRADICTED, witness)
         if self._timing_contradicts(cell):
             return _of(cell, CellClass.CONTRADICTED, "prefill too fast for a fresh one")
         return self._fresh(cell, _unseen_share(cell), f"no counter; cold proof {cell.cold_proof}")

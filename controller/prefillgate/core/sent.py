@@ -10,7 +10,7 @@ from prefillgate.core.cells import ARMS, Cell, ColdProof
 GATE_FIELDS = ("model", "n", "seed", "stream", "stream_options")
 _FORCED: Mapping[ColdProof | None, str] = {
     ColdProof.CACHE_OFF: "the cache switched off for the request",
-    ColdProof.SALT: "a unique cache salt",
+    ColdProof.SALT: "a unique cache salt and the fields that ask for its effect",
     ColdProof.NONCE: "a nonce on the first line",
     None: "nothing (sent with the cache as it is)",
 }

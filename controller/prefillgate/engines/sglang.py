@@ -104,6 +104,9 @@ async def recognise(lane: HttpLane) -> bool:
 
 def _salt(editor: BodyEditor, request: CellRequest) -> None:
     editor.set("cache_salt", request.nonce)
+    # What a reply leaves out otherwise; builds that know nothing of these fields ignore them.
+    editor.set("return_cached_tokens_details", True)
+    editor.set("return_meta_info", True)
 
 
 class Sglang(RestingGauges):
@@ -133,11 +136,6 @@ class Sglang(RestingGauges):
             context_tokens=as_whole(entry.get("max_model_len")),
             settings=_settings(server),
         )
-
-    def _extend(self, editor: BodyEditor) -> None:
-        """Ask for what a reply leaves out otherwise; builds that know nothing of these fields ignore them."""
-        editor.set("return_cached_tokens_details", True)
-        editor.set("return_meta_info", True)
 
     def _read(self, assembly: Assembly) -> Counts:
         return read_counts(assembly)

@@ -97,6 +97,8 @@ def salt_of(nonce: str) -> str:
 
 def _salt(editor: BodyEditor, request: CellRequest) -> None:
     editor.set("cache_salt", salt_of(request.nonce))
+    # Some versions tell a request's own figures only if the request asks; the others ignore the field.
+    editor.set("include_metrics", True)
 
 
 class Vllm(OpenAIRoutes):
@@ -127,10 +129,6 @@ class Vllm(OpenAIRoutes):
             context_tokens=as_whole(entry.get("max_model_len")),
             settings=_settings(cache, read.samples),
         )
-
-    def _extend(self, editor: BodyEditor) -> None:
-        """Some versions tell a request's metrics only if the request asks; the others ignore the field."""
-        editor.set("include_metrics", True)
 
     def _read(self, assembly: Assembly) -> Counts:
         return read_counts(assembly)

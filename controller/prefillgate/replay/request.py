@@ -11,10 +11,17 @@ from prefillgate.core.cells import ColdProof
 from prefillgate.core.sent import GATE_FIELDS as GATE_FIELDS
 from prefillgate.engines.base import CellRequest, Engine, PreparedRequest
 
-#: What forces a fresh prefill, by proof: an engine's own knob, or a nonce on the prompt's first line.
+#: What forces a fresh prefill, by proof: an engine's own knob with what makes the reply tell of it, or a nonce on the
+#: prompt's first line.
 FRESHNESS_FIELDS: Mapping[str, tuple[str, ...]] = {
     ColdProof.CACHE_OFF: ("cache_prompt", "decoder_input_details"),
-    ColdProof.SALT: ("cache_salt", "extra_key"),
+    ColdProof.SALT: (
+        "cache_salt",
+        "extra_key",
+        "include_metrics",
+        "return_cached_tokens_details",
+        "return_meta_info",
+    ),
     ColdProof.NONCE: ("messages", "prompt"),
 }
 

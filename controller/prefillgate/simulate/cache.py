@@ -68,6 +68,7 @@ class PromptCache:
     host_tokens: int
     sliding_window: bool = False
     reprocess_tokens: int = 1
+    block_tokens: int = 1  # only whole blocks are reused
     host: list[Sequence] = field(default_factory=list)
     _turn: int = 0
 
@@ -149,6 +150,6 @@ class PromptCache:
     def _reusable(self, held: Sequence | None, tokens: tuple[int, ...]) -> int:
         shared = min(self._shared(held, tokens), len(tokens) - self.reprocess_tokens)
         if held is None or not self.sliding_window:
-            return max(shared, 0)
+            return max(shared - shared % self.block_tokens, 0)
         checkpoint = held.prompt_tokens - 1 - _CHECKPOINT_BEHIND
         return checkpoint if 0 < checkpoint <= shared else 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from prefillgate.simulate.cache import MIB_PER_TOKEN, PromptCache, Slot
 from prefillgate.simulate.reporting import Figures
-from prefillgate.simulate.settings import Settings
+from prefillgate.simulate.settings import BLOCK_TOKENS, Dialect, Settings
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -27,6 +27,7 @@ class Totals:
     draft_tokens: int = 0
     draft_accepted: int = 0
     drafts: int = 0
+    external: int = 0  # of the cached ones, those of an external cache
 
     def prefilled(self, figures: Figures, inflated: bool) -> None:
         """A prefill was computed. With `inflated` all its prompt tokens count as processed."""
@@ -72,6 +73,7 @@ def begin_epoch(settings: Settings, load_seconds: float, keep: PromptCache | Non
         int(settings.host_cache_mib / MIB_PER_TOKEN),
         settings.sliding_window,
         settings.reprocess_tokens,
+        BLOCK_TOKENS if settings.dialect is Dialect.VLLM else 1,
     )
     if keep is not None:
         cache.host = list(keep.sequences())

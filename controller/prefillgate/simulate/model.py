@@ -20,7 +20,7 @@ from prefillgate.simulate.planning import Planner
 from prefillgate.simulate.reporting import Figures
 from prefillgate.simulate.request import GenerationRequest, Refused
 from prefillgate.simulate.settings import Settings
-from prefillgate.simulate.tokens import token_id, tokenize
+from prefillgate.simulate.tokens import salted, token_id, tokenize
 from prefillgate.simulate.truth import TruthFile, TruthLine
 from prefillgate.simulate.wire import Token
 
@@ -72,6 +72,8 @@ class SimulatedModel:
     def submit(self, request: GenerationRequest, turn: Turn, gone: Callable[[], bool]) -> Job:
         """Start a generation. Raises Refused when the prompt does not fit into a slot."""
         tokens = tokenize(request.prompt)
+        if request.cache_salt is not None and self._honours_salt(turn):
+            tokens = salted(tokens, request.cache_salt)
         line = self.line(turn, request.route)
         limit = self.settings.context_tokens
         if len(tokens) >= limit:
@@ -85,6 +87,10 @@ class SimulatedModel:
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._finished(done, job))
         return job
+
+    def _honours_salt(self, turn: Turn) -> bool:
+        deaf = self.faults.hit("ignore-cache-prompt", turn) or self.faults.hit("external-cache", turn)
+        return self.settings.dialect.salted and not deaf
 
     def _finished(self, task: asyncio.Task[None], job: Job) -> None:
         self._tasks.discard(task)
@@ -150,6 +156,7 @@ class SimulatedModel:
         for slot in plan.slots:
             plan.epoch.cache.write(slot, Sequence(job.tokens, len(job.tokens), plan.prefill))
         plan.epoch.totals.prefilled(plan.figures, inflated=self.faults.hit("metrics-inflated", job.turn))
+        plan.epoch.totals.external += plan.figures.cached_tokens * self.faults.hit("external-cache", job.turn)
         if job.breaks is not None:
             self._tell(job, plan, job.breaks)
         job.events.put_nowait(Began(plan.scribe))
@@ -193,7 +200,10 @@ class SimulatedModel:
         line.state = "bad" if plan.prefill.bad else "good"
         line.outcome = ("bad" if plan.bad else "good") if whole else None
         line.cache_prompt = request.cache_prompt
-        line.knob_honoured = request.cache_prompt or not self._planner.reads_cache(job)
+        if self.settings.dialect.salted:
+            line.knob_honoured = request.cache_salt is None or self._honours_salt(job.turn)
+        else:
+            line.knob_honoured = request.cache_prompt or not self._planner.reads_cache(job)
         line.temperature, line.seed = request.temperature, request.seed
         line.finish_reason, line.text = plan.outputs[0].finish_reason, plan.outputs[0].text("content")
         line.prefill_ms, line.decode_ms = figures.prefill_ms, figures.decode_ms if whole else None

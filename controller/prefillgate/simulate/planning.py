@@ -33,7 +33,7 @@ class Planner:
 
     def reads_cache(self, job: Job) -> bool:
         """Whether the request may find something in the cache; only an honoured knob forbids it."""
-        deaf = self._settings.dialect is Dialect.OPENAI or self._faults.hit("ignore-cache-prompt", job.turn)
+        deaf = self._settings.dialect is not Dialect.LLAMA or self._faults.hit("ignore-cache-prompt", job.turn)
         return job.request.cache_prompt or deaf
 
     def plan(self, job: Job, epoch: Epoch, placement: Placement, slots: tuple[Slot, ...]) -> Plan:

@@ -86,6 +86,7 @@ def report(figures: Figures, faults: Faults, turn: Turn) -> Report:
             "usage-absent",
             "old-counters",
             "foreign-text",
+            "retracted",
         )
         if faults.hit(name, turn)
     ]

@@ -44,6 +44,7 @@ class GenerationRequest:
     n: int
     cache_prompt: bool
     stop: tuple[str, ...]
+    cache_salt: str | None = None
 
     @property
     def limited(self) -> bool:
@@ -87,6 +88,7 @@ def parse(route: Route, raw: bytes, slots: int) -> GenerationRequest:
         seed=None if seed < 0 else int(seed),
         n=int(n),
         cache_prompt=_flag(body, "cache_prompt", True),
+        cache_salt=body["cache_salt"] if isinstance(body.get("cache_salt"), str) else None,
         stop=(stop,) if isinstance(stop, str) else tuple(text for text in stop if isinstance(text, str)),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from prefillgate.simulate import discovery
+from prefillgate.simulate import dialects, discovery
 from prefillgate.simulate.faults import Turn
 from prefillgate.simulate.jobs import Began, Ended, Event, Job
 from prefillgate.simulate.model import SimulatedModel
@@ -72,8 +72,21 @@ class Server:
             app.router.add_post(f"{Route.CHAT}/input_tokens", self._input_tokens)
             for path, handler in (("/props", self._props), ("/slots", self._slots), ("/metrics", self._metrics)):
                 app.router.add_get(path, handler)
+        for path, telling in self._told().items():
+            app.router.add_get(path, telling)
         app.on_response_prepare.append(self._sign)
         return app
+
+    def _told(self) -> dict[str, Handler]:
+        """Where vLLM and SGLang tell of themselves; older builds of SGLang by other names."""
+        dialect = self._settings.dialect
+        if dialect is Dialect.VLLM:
+            return {"/version": self._version, "/metrics": self._totals}
+        if dialect is not Dialect.SGLANG:
+            return {}
+        if self._faults.planted("old-counters"):
+            return {"/get_server_info": self._server_info, "/get_load": self._get_load, "/metrics": self._totals}
+        return {"/server_info": self._server_info, "/v1/loads": self._loads, "/metrics": self._totals}
 
     @web.middleware
     async def _gate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -97,7 +110,32 @@ class Server:
         return _json({"status": "ok"})
 
     async def _models(self, request: web.Request) -> web.Response:
-        return _json(discovery.models(self._settings))
+        told = dialects if self._settings.dialect.salted else discovery
+        return _json(told.models(self._settings))
+
+    async def _version(self, request: web.Request) -> web.Response:
+        return _json({"version": self._settings.build_info})
+
+    async def _server_info(self, request: web.Request) -> web.Response:
+        return _json(dialects.server_info(self._settings, self._drafts))
+
+    async def _loads(self, request: web.Request) -> web.Response:
+        return _json({"version": self._settings.build_info, "loads": dialects.loads(self._model.epoch)})
+
+    async def _get_load(self, request: web.Request) -> web.Response:
+        older = ("dp_rank", "num_reqs", "num_waiting_reqs")
+        return _json([{name: rank[name] for name in older} for rank in dialects.loads(self._model.epoch)])
+
+    async def _totals(self, request: web.Request) -> web.Response:
+        if self._faults.planted("metrics-absent"):
+            raise web.HTTPNotFound
+        old = self._faults.planted("old-counters")
+        text = dialects.metrics(self._settings.dialect, self._model.epoch, old, self._drafts)
+        return web.Response(body=text.encode(), headers={"Content-Type": dialects.CONTENT_TYPE})
+
+    @property
+    def _drafts(self) -> bool:
+        return self._faults.last("draft", float) is not None
 
     async def _props(self, request: web.Request) -> web.Response:
         if self._faults.planted("props-absent"):
@@ -107,8 +145,7 @@ class Server:
     async def _slots(self, request: web.Request) -> web.Response:
         if self._faults.planted("slots-absent"):
             return _error(501, "not_supported_error", "This server does not support slots endpoint.")
-        speculative = self._faults.last("draft", float) is not None
-        return _json(discovery.slots(self._settings, self._model.epoch, speculative))
+        return _json(discovery.slots(self._settings, self._model.epoch, self._drafts))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if self._faults.planted("metrics-absent"):

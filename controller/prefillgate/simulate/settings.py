@@ -8,12 +8,21 @@ from pathlib import Path
 
 from prefillgate.simulate.answers import BAD_TEXT
 
+BLOCK_TOKENS = 16  # of vLLM's prefix cache
+
 
 class Dialect(StrEnum):
-    """Whose API is spoken: llama-server's, or that of any OpenAI-compatible server, without knob and counters."""
+    """Whose API is spoken: an engine's, or that of any OpenAI-compatible server, without knob and counters."""
 
     LLAMA = "llama"
     OPENAI = "openai"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+
+    @property
+    def salted(self) -> bool:
+        """Whether `cache_salt` gives a prompt a place of its own in the cache."""
+        return self in (Dialect.VLLM, Dialect.SGLANG)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,12 @@ def tokenize(text: str, bos: bool = True) -> tuple[int, ...]:
     return (BOS, *ids) if bos else ids
 
 
+def salted(tokens: tuple[int, ...], salt: str) -> tuple[int, ...]:
+    """As many tokens, which share no beginning with those of another salt, nor with those of none."""
+    mixed = zlib.crc32(salt.encode("utf-8", "surrogatepass"))
+    return tuple(VOCABULARY + (token ^ mixed) for token in tokens)
+
+
 def common_prefix(left: tuple[int, ...], right: tuple[int, ...]) -> int:
     """How many leading tokens the two sequences share."""
     limit = min(len(left), len(right))

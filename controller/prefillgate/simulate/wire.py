@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from prefillgate.simulate import logprobs
+from prefillgate.simulate import dialects, logprobs
 from prefillgate.simulate.reporting import Report
 from prefillgate.simulate.request import GenerationRequest, Route
 from prefillgate.simulate.sampling import sampling
@@ -87,15 +87,25 @@ class Scribe:
     def _llama(self) -> bool:
         return self.settings.dialect is Dialect.LLAMA
 
+    @property
+    def _reasoning_name(self) -> str:
+        return "reasoning" if self.settings.dialect is Dialect.VLLM else "reasoning_content"
+
     def _envelope(self, kind: str) -> dict[str, Any]:
         body = {"created": self.created, "model": self.settings.model}
         fingerprint = {"system_fingerprint": self.settings.build_info} if self._llama else {}
         return {**body, **fingerprint, "object": kind, "id": self.identifier}
 
-    def _usage(self, report: Report) -> dict[str, Any]:
-        return {"usage": report.usage()} if report.shows_usage else {}
+    def _usage(self, outputs: tuple[Output, ...], report: Report) -> dict[str, Any]:
+        if not report.shows_usage:
+            return {}
+        dialect = self.settings.dialect
+        reasoning = sum(piece.channel == "reasoning" for output in outputs for piece in output.pieces)
+        return {"usage": dialects.usage(dialect, report, reasoning) if dialect.salted else report.usage()}
 
     def _timings(self, report: Report) -> dict[str, Any]:
+        if self.settings.dialect.salted:
+            return dialects.beside(self.settings.dialect, self.request, report)
         return {"timings": report.timings()} if report.shows_timings and self._llama else {}
 
     def whole(self, outputs: tuple[Output, ...], report: Report) -> dict[str, Any]:
@@ -105,7 +115,7 @@ class Scribe:
         chat = self.request.route is Route.CHAT
         choices = [self._message(i, out) if chat else self._text(i, out) for i, out in enumerate(outputs)]
         envelope = self._envelope("chat.completion" if chat else "text_completion")
-        return {"choices": choices, **envelope, **self._usage(report), **self._timings(report)}
+        return {"choices": choices, **envelope, **self._usage(outputs, report), **self._timings(report)}
 
     def _text(self, index: int, output: Output) -> dict[str, Any]:
         text = output.text("content")
@@ -115,7 +125,7 @@ class Scribe:
     def _message(self, index: int, output: Output) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": output.text("content")}
         if reasoning := output.text("reasoning"):
-            message["reasoning_content"] = reasoning
+            message[self._reasoning_name] = reasoning
         if calls := output.tool_calls():
             message["tool_calls"] = calls
         told = self._logprobs(*(piece.text for piece in output.pieces))
@@ -175,7 +185,21 @@ class Scribe:
             return event(self._chunk({"text": text, "index": index, "logprobs": told, "finish_reason": None}))
         told = self._logprobs(text)
         with_logprobs = {} if told is None else {"logprobs": told}
-        return event(self._chunk({"finish_reason": None, "index": index, "delta": _delta(token), **with_logprobs}))
+        return event(self._chunk({"finish_reason": None, "index": index, "delta": self._delta(token), **with_logprobs}))
+
+    def _delta(self, token: Token) -> dict[str, Any]:
+        text = token.piece.text
+        if token.piece.channel == "content":
+            return {"content": text}
+        if token.piece.channel == "reasoning":
+            return {self._reasoning_name: text}
+        _, number, name = token.piece.channel.split(":", 2)
+        if not token.opens:
+            return {"tool_calls": [{"index": int(number), "function": {"arguments": text}}]}
+        function = {"name": name, "arguments": text}
+        return {
+            "tool_calls": [{"index": int(number), "id": f"call_{number}", "type": "function", "function": function}]
+        }
 
     def closing(self, outputs: tuple[Output, ...], report: Report) -> Iterator[bytes]:
         """What a stream ends with: finish reasons, usage, timings, the end mark."""
@@ -187,24 +211,11 @@ class Scribe:
         for index, output in enumerate(outputs):
             end: dict[str, Any] = {"finish_reason": output.finish_reason, "index": index}
             choice = {**end, "delta": {}} if chat else {"text": "", **end, "logprobs": None}
-            usage = self._usage(report) if self._llama and not chat else {}
+            usage = self._usage(outputs, report) if self._llama and not chat else {}
             if self._llama and not chat and output.finish_reason == "stop":  # the stop token's chunk, without text
                 empty = {"text": "", "index": index, "logprobs": None, "finish_reason": None}
                 yield event({**self._chunk(empty), **self._timings(report)})
             yield event({**self._chunk(choice), **usage, **({} if apart else self._timings(report))})
         if apart:
-            yield event({**self._chunk(None), **self._usage(report), **self._timings(report)})
+            yield event({**self._chunk(None), **self._usage(outputs, report), **self._timings(report)})
         yield b"data: [DONE]\n\n"
-
-
-def _delta(token: Token) -> dict[str, Any]:
-    text = token.piece.text
-    if token.piece.channel == "content":
-        return {"content": text}
-    if token.piece.channel == "reasoning":
-        return {"reasoning_content": text}
-    _, number, name = token.piece.channel.split(":", 2)
-    if not token.opens:
-        return {"tool_calls": [{"index": int(number), "function": {"arguments": text}}]}
-    function = {"name": name, "arguments": text}
-    return {"tool_calls": [{"index": int(number), "id": f"call_{number}", "type": "function", "function": function}]}
