@@ -266,7 +266,9 @@ def test_a_shared_run_needs_a_counter_in_the_responses(arm: str) -> None:
         assert reason_of(gate) == (found if expected else None)
     gate.apply(epoch(arm))
     assert reason_of(gate) is None
-    gate.apply(epoch(arm, "e2", counter_alive=False, engine="other", findings=("dead now",)))
+    for each in (BASELINE, CANDIDATE):
+        dead = {"counter_alive": False, "findings": ("dead now",)} if each == arm else {}
+        gate.apply(epoch(each, "e2", engine="other", **dead))
     assert reason_of(gate) == (Reason.INDEPENDENCE_UNKNOWN, f"independence unknown on the {arm} (other): dead now")
 
 
