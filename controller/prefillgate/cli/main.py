@@ -64,6 +64,7 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("audit", "Count the prefills behind results that exist already; say what survives of them."),
     _entry("export", "Write a store as an evidence bundle that others can read and check."),
     _entry("verify", "Recompute the verdict of an evidence bundle and name the first difference."),
+    Entry("watch-log", "prefillgate.cli.watch_log", "command", "Follow logs; alarm on prefills, never on requests."),
     _entry("check", "Apply the output checks to one output on standard input."),
     _entry("replayset", "Lint, show, try, import, record or thin out a replay set."),
     _entry("policy", "Lint a policy file."),

@@ -34,13 +34,17 @@ def cusum(outcomes: Iterable[bool], policy: AlarmPolicy, watch: bool = False) ->
 
     It alarms at ln 10, or under the watch rule (months of looks after a promotion) at ln 100.
     """
-    bad, clean = increments(policy)
-    limit = alarm_level(policy, watch)
     level = peak = 0.0
     for outcome in outcomes:
-        level = max(0.0, level + (bad if outcome else clean))
+        level = stepped(level, outcome, policy)
         peak = max(peak, level)
-    return Cusum(level, peak, peak >= limit)
+    return Cusum(level, peak, peak >= alarm_level(policy, watch))
+
+
+def stepped(level: float, bad: bool, policy: AlarmPolicy) -> float:
+    """The level after one more outcome, in nats, never below 0."""
+    if_bad, if_clean = increments(policy)
+    return max(0.0, level + (if_bad if bad else if_clean))
 
 
 def alarm_level(policy: AlarmPolicy, watch: bool = False) -> float:

@@ -45,7 +45,7 @@ class Classified:
 
 
 @dataclass(slots=True)
-class _Timing:
+class EpochTiming:
     """Prefill milliseconds per processed token of one arm and epoch, by prompt length."""
 
     cold: _Points = field(default_factory=list)
@@ -59,12 +59,12 @@ class _Timing:
         """
         if self.references is None:
             lengths = sorted({length for length, _ in (*self.cold, *self.claimed)})
-            self.references = _quartiles_near(self.claimed, lengths, UPPER_QUARTILE)
-            self.references.update(_quartiles_near(self.cold, lengths, MEDIAN))
+            self.references = quartiles_near(self.claimed, lengths, UPPER_QUARTILE)
+            self.references.update(quartiles_near(self.cold, lengths, MEDIAN))
         return self.references.get(length)
 
 
-def _quartiles_near(points: _Points, lengths: Sequence[int], quartile: int) -> dict[int, float]:
+def quartiles_near(points: _Points, lengths: Sequence[int], quartile: int) -> dict[int, float]:
     """The quartile of the rates at prompt lengths within 25 %, for each of the rising `lengths` that has any.
 
     Both ends of the window rise with the length, so each rate enters and leaves it once.
@@ -153,7 +153,7 @@ class Classifier:
 
     def _reset(self) -> None:
         self._result = []
-        self._timing: dict[_Epoch, _Timing] = defaultdict(_Timing)
+        self._timing: dict[_Epoch, EpochTiming] = defaultdict(EpochTiming)
         self._probed: set[_Epoch] = set()
         self._hits: dict[_Epoch, int] = defaultdict(int)
         self._primary: dict[_Request, int | None] = {}
@@ -173,18 +173,22 @@ class Classifier:
 
     def _survey(self) -> None:
         for cell in self._cells:
-            epoch = (cell.arm, cell.server_epoch)
-            if cell.counter_alive:
-                self._probed.add(epoch)
-            if cell.cached_tokens:
-                self._hits[epoch] += 1
-            rate = _prefill_rate(cell)
-            if rate is None or cell.prompt_tokens is None:
-                continue
-            if cell.cold_proof is not None and not claims_reuse(cell):
-                self._timing[epoch].cold.append((cell.prompt_tokens, rate))
-            if _claims_fresh(cell):
-                self._timing[epoch].claimed.append((cell.prompt_tokens, rate))
+            self._note(cell)
+
+    def _note(self, cell: Cell) -> None:
+        """What a cell tells of its epoch."""
+        epoch = (cell.arm, cell.server_epoch)
+        if cell.counter_alive:
+            self._probed.add(epoch)
+        if cell.cached_tokens:
+            self._hits[epoch] += 1
+        rate = _prefill_rate(cell)
+        if rate is None or cell.prompt_tokens is None:
+            return
+        if cell.cold_proof is not None and not claims_reuse(cell):
+            self._timing[epoch].cold.append((cell.prompt_tokens, rate))
+        if _claims_fresh(cell):
+            self._timing[epoch].claimed.append((cell.prompt_tokens, rate))
 
     # -- one cell
 

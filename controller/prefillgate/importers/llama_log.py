@@ -70,6 +70,7 @@ class LlamaServerLog:
 
     name = "llama-server-log"
     title = "llama-server's text log"
+    epochs_by_place = True  # server lives are numbered from the first line that is read
 
     def recognise(self, head: bytes) -> bool:
         """Lines about slots and tasks, or the timings of one."""

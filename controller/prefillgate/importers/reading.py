@@ -163,7 +163,7 @@ def _placed(record: Imported, arm: str | None, wanted: Wanted, account: Account)
 
 def format_of(source: Source, wanted: Wanted) -> Format | None:
     """The format of an input; None for a cell log. Raises `ImportProblem`."""
-    if wanted.format == CELLS or (wanted.format is None and _is_cell_log(source.head())):
+    if wanted.format == CELLS or (wanted.format is None and is_cell_log(source.head())):
         if wanted.columns:
             raise ImportProblem(Problem(source.name, "--column", "a cell log has the names it has", "a CSV file"))
         return None
@@ -182,7 +182,7 @@ def format_of(source: Source, wanted: Wanted) -> Format | None:
     return found.with_columns(wanted.columns)
 
 
-def _is_cell_log(head: bytes) -> bool:
+def is_cell_log(head: bytes) -> bool:
     """Whether the first line that is not blank is an object with an `arm`."""
     for line in head.splitlines():
         if line.strip():
