@@ -15,7 +15,7 @@ from prefillgate.bundle import content
 from prefillgate.bundle.findings import Findings, unlike
 from prefillgate.bundle.lines import BadLine, canonical_document, payload_of, raw_lines
 from prefillgate.bundle.manifest import NewerBundle
-from prefillgate.bundle.order import is_followed, out_of_order
+from prefillgate.bundle.order import is_followed, is_step, out_of_order
 from prefillgate.bundle.rechecks import RECHECKED, Rechecks, rechecks
 from prefillgate.bundle.replies import (
     NO_READER,
@@ -110,6 +110,7 @@ class Followed:
     redacted: bool
     gate: Gate = field(default_factory=Gate)
     tail: str = ""
+    steps: int = 0  # held against the schedule
     cases: dict[str, Case] = field(default_factory=dict)
     checks: Rechecks | None = None
     runner: Runner | None = None
@@ -163,9 +164,11 @@ class Followed:
         if texts_sha256 is not None and not isinstance(event, CellMeasured):
             raise BadLine(content.EVENTS, self._number, "texts belong to a measured cell")
         try:
-            wrong = out_of_order(self.gate, event) if self.gate.planned and is_followed(self.gate) else None
-            if wrong is not None:
-                raise BadLine(content.EVENTS, self._number, wrong)
+            if self.gate.planned and is_followed(self.gate) and is_step(event):
+                wrong = out_of_order(self.gate, event)
+                if wrong is not None:
+                    raise BadLine(content.EVENTS, self._number, wrong)
+                self.steps += 1
             if isinstance(event, CellChecked) and not self.redacted:
                 await self._recheck(event)
             self.gate.apply(event)

@@ -11,6 +11,7 @@ from prefillgate.core.gate import Gate
 from prefillgate.core.journal import CellChecked, CellMeasured, Event, ReplicateStarted, SeparationKept
 from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Step, next_step
 
+NOT_FOLLOWED = "the order of the cells (a demonstration, or several servers at once): one left out would not be missed"
 _PLANNED = ("cell_id", "purpose", "pair", "round", "attempt", "seed", "nonce", "place", "lane")
 _OF_THE_CELL = ("arm", "case_id", "replicate")
 
@@ -20,9 +21,14 @@ def is_followed(gate: Gate) -> bool:
     return gate.plan.scheduled and not gate.plan.shape.parallel
 
 
+def is_step(event: Event) -> bool:
+    """Whether the schedule asks for such an event."""
+    return isinstance(event, CellMeasured | CellChecked | ReplicateStarted | SeparationKept)
+
+
 def out_of_order(gate: Gate, event: Event) -> str | None:
     """Why `event` cannot follow what `gate` holds, in words; None where it can."""
-    if not isinstance(event, CellMeasured | CellChecked | ReplicateStarted | SeparationKept):
+    if not is_step(event):
         return None
     step = next_step(gate)
     match event, step:

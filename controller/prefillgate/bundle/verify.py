@@ -12,6 +12,7 @@ from prefillgate.bundle.findings import Findings, unlike
 from prefillgate.bundle.journal import NO_SENSE, CannotFollow, Followed, TextFile
 from prefillgate.bundle.lines import BadLine, canonical_document, document, raw_lines
 from prefillgate.bundle.manifest import MAX_BYTES, Manifest, facts_of, read_manifest
+from prefillgate.bundle.order import NOT_FOLLOWED, is_followed
 from prefillgate.bundle.write import PROGRAM
 from prefillgate.core.journal import Planned
 from prefillgate.core.judge import judge
@@ -118,6 +119,10 @@ async def _recompute(folder: Path, manifest: Manifest, present: set[str], findin
             await followed.follow(folder / content.EVENTS)
         except CannotFollow:
             return
+    if is_followed(followed.gate):
+        findings.recomputed["steps of the schedule"] = followed.steps
+    else:
+        findings.not_recomputed[NOT_FOLLOWED] += 1
     findings.recomputed["events"] = int(followed.tail.partition(":")[0])
     if followed.tail != manifest.tail:
         findings.differs(content.MANIFEST, None, unlike("journal", manifest.tail, followed.tail, "the events end in"))
