@@ -11,6 +11,7 @@ import pytest
 from prefillgate.engines.base import TerminalEngineError
 from prefillgate.engines.http import EngineOptions
 from prefillgate.engines.registry import FAMILIES, detect
+from tests.engine.hostile import Exchange, HostileServer, whole
 from tests.support.small_engines import (
     IK_LLAMA,
     KOBOLD,
@@ -117,3 +118,21 @@ def test_every_family_has_a_row_in_the_readmes_table_of_engines() -> None:
     assert [
         family.name for family in FAMILIES if not any(f"`{family.name}`" in row.split("|")[1] for row in rows)
     ] == []
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
+async def test_an_ingress_that_forbids_all_but_v1_leaves_what_the_models_tell(status: str) -> None:
+    for owner, family in (("tensorrt_llm", "tensorrt-llm"), ("somebody", "openai-compatible")):
+
+        async def reply(exchange: Exchange, owner: str = owner) -> None:
+            listed = exchange.path == "/v1/models"
+            await exchange.json(models(owner, "m") if listed else {"error": "no"}, "200 OK" if listed else status)
+
+        async with HostileServer(reply) as server:
+            assert (await detect(server.url, ONCE)).name == family
+
+
+async def test_a_missing_key_is_told_by_the_route_that_every_family_has() -> None:
+    async with HostileServer(whole({"error": "no key"}, "401 Unauthorized")) as server:
+        with pytest.raises(TerminalEngineError, match=r"/v1/models: HTTP 401.*no key"):
+            await detect(server.url, ONCE)

@@ -189,8 +189,8 @@ def test_each_arm_has_its_own_key_and_none_of_them_is_kept_anywhere(work: Bench,
     assert (own.code, wins.code) == (0, 0)
     assert not any(key.encode() in kept for key in KEYS.values())
     assert (common.code, none.code) == (1, 1)
-    assert f"error: candidate: {candidate.url}/props: HTTP 401 (an API key is needed, or the one given" in common.err
-    assert f"error: baseline: {baseline.url}/props: HTTP 401 (an API key is needed" in none.err
+    assert f"error: candidate: {candidate.url}/v1/models: HTTP 401 (an API key is needed, or the one given" in common.err
+    assert f"error: baseline: {baseline.url}/v1/models: HTTP 401 (an API key is needed" in none.err
     assert KEYS[BASELINE] not in common.err
 
 
@@ -208,7 +208,7 @@ def test_a_server_that_repeats_what_we_sent_does_not_bring_it_into_errors_or_evi
     with behind(servers, "header", ARMS) as urls:
         refused = gate(urls, "--header-file", "auth")
     assert refused.code == 1
-    assert "you sent: GET /props" in refused.err
+    assert "you sent: GET /v1/models" in refused.err
     assert TOKEN not in refused.err and KEYS[BASELINE] not in refused.err
 
     async def repeat(request: web.Request, body: bytes) -> bytes:
@@ -332,11 +332,11 @@ def test_a_proxy_that_is_not_there_is_no_word_on_the_server(servers: Servers, ga
     for url in (servers.urls[BASELINE], "https://127.0.0.1:9"):
         run = gate({**servers.urls, BASELINE: url}, "--proxy", gone)
         assert run.code == 1
-        assert f"error: baseline: {url}/props: Proxy: the proxy {gone} cannot be reached: " in run.err
+        assert f"error: baseline: {url}/v1/models: Proxy: the proxy {gone} cannot be reached: " in run.err
 
 
 def test_a_proxy_that_fails_in_the_middle_is_not_held_against_the_candidate(servers: Servers, gate: Any) -> None:
-    with behind(servers, "ca", (CANDIDATE,)) as urls, http_proxy(opens=16) as proxy:
+    with behind(servers, "ca", (CANDIDATE,)) as urls, http_proxy(opens=19) as proxy:
         run = gate(urls, "--ca-file", str(servers.folder / "ca.pem"), "--candidate-proxy", proxy.url)
     assert (run.code, run.json["reason"], run.json["rollback"]) == (1, "InvalidCells", "Refused")
     why = (

@@ -69,10 +69,10 @@ def test_a_whole_run_with_a_key_for_each_server_keeps_none_of_them(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((), "baseline: {url}/props: HTTP 401 (an API key is needed, or the one given is not accepted)"),
-        (("--api-key-env", "NEW_KEY"), "baseline: {url}/props: HTTP 401 (an API key is needed, or the one given"),
+        ((), "baseline: {url}/v1/models: HTTP 401 (an API key is needed, or the one given is not accepted)"),
+        (("--api-key-env", "NEW_KEY"), "baseline: {url}/v1/models: HTTP 401 (an API key is needed, or the one given"),
         (("--api-key-env", "NO_KEY"), "baseline: API key: NO_KEY is not set in the environment"),
-        (("--baseline-api-key-env", "OLD_KEY"), "candidate: {url}/props: HTTP 401 (an API key is needed"),
+        (("--baseline-api-key-env", "OLD_KEY"), "candidate: {url}/v1/models: HTTP 401 (an API key is needed"),
     ],
 )
 def test_a_missing_and_a_wrong_key_are_told_of_the_arm_that_wants_another(

@@ -20,7 +20,7 @@ from prefillgate.engines import (
 )
 from prefillgate.engines.base import Engine, TerminalEngineError
 from prefillgate.engines.common import retried
-from prefillgate.engines.http import EngineOptions, HttpLane
+from prefillgate.engines.http import EngineOptions, HttpLane, HttpStatusError
 from prefillgate.engines.openai_routes import OpenAIRoutes
 
 AUTO = "auto"
@@ -85,13 +85,20 @@ def reader(name: str) -> OpenAIRoutes | None:
 async def detect(url: str, options: EngineOptions | None = None, name: str = AUTO) -> Engine:
     """The engine for the server at `url`, not yet entered: by `name`, or by asking the server who it is.
 
-    Raises `TransientEngineError` when it cannot be reached, `TerminalEngineError` when it is no model server.
+    Every family has /v1/models, so a missing key or a wrong address is told by that route. An ingress may forbid all
+    others: a family whose own routes are forbidden is passed over. Raises `TransientEngineError` when the server cannot
+    be reached, `TerminalEngineError` when it is no model server.
     """
     options = options or EngineOptions()
     if name != AUTO:
         return create(name, url, options)
     async with HttpLane(url, options) as lane:
+        await retried(options, partial(openai_compatible.recognise, lane))
         for family in FAMILIES:
-            if await retried(options, partial(family.recognise, lane)):
-                return family.create(url, options)
+            try:
+                if await retried(options, partial(family.recognise, lane)):
+                    return family.create(url, options)
+            except HttpStatusError as error:
+                if error.status not in (401, 403):
+                    raise
     raise TerminalEngineError(f"{lane.url}: no engine recognises this server")
