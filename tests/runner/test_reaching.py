@@ -189,7 +189,7 @@ def test_each_arm_has_its_own_key_and_none_of_them_is_kept_anywhere(work: Bench,
     assert (own.code, wins.code) == (0, 0)
     assert not any(key.encode() in kept for key in KEYS.values())
     assert (common.code, none.code) == (1, 1)
-    assert f"error: candidate: {candidate.url}/v1/models: HTTP 401 (an API key is needed, or the one given" in common.err
+    assert f"error: candidate: {candidate.url}/v1/models: HTTP 401 (an API key is needed, or the one" in common.err
     assert f"error: baseline: {baseline.url}/v1/models: HTTP 401 (an API key is needed" in none.err
     assert KEYS[BASELINE] not in common.err
 
