@@ -193,3 +193,9 @@ def test_nothing_in_a_log_can_break_the_reader(data: st.DataObject) -> None:
     cut = [line[: data.draw(st.integers(0, len(line)))] + data.draw(st.text(max_size=3)) for line in chosen]
     found = read("\n".join(["slot x: id 0 | task -1 | y", *cut]))
     assert all(each.line.cell.processed_tokens is None or each.line.cell.processed_tokens >= 0 for each in cells(found))
+
+
+@pytest.mark.parametrize("line", [b"eval time id " + b" " * 2_000_000, b"eval time " + b"id 1 " * 400_000])
+def test_a_long_hostile_line_is_read_in_one_pass(line: bytes) -> None:
+    found = read(b"slot x: id 0 | task -1 | y\n" + line)
+    assert [each.where for each in found if isinstance(each, Unread)] == ["log:2"], "quadratic, it would not end"

@@ -176,3 +176,8 @@ def test_nothing_in_a_log_can_break_the_reader(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(lines), max_size=20))
     cut = [line[: data.draw(st.integers(0, len(line)))] + data.draw(st.text(max_size=3)) for line in chosen]
     read_bytes("\n".join(cut).encode("utf-8", "replace"), "vllm-log")
+
+
+def test_a_long_hostile_line_is_read_in_one_pass() -> None:
+    line = 'Received request x: prompt: "' + '\\"' * 500_000
+    assert unread(read_bytes(line.encode(), "vllm-log")) == [("log:1", CUT)], "quadratic, it would not end"

@@ -36,14 +36,15 @@ _MARK = re.compile(
     rb"|stop processing|slot released|send_error|cancel task|initializing \.\.\.|istening|loading model '"
 )
 _NOT_OURS = re.compile(rb"llama_perf|llama_print_timings|common_perf")  # the library's own sums, at its end
+# Every repetition has an end: what a line holds may be text of anybody.
 _IDS = re.compile(
-    rb'(?:\bid|id_slot|slot_id)"?\s*[:=]?\s*(\d{1,12})[\s,|]+(?:task|"?id_task|"?task_id)"?\s*[:=]?\s*(-?\d{1,12})'
+    rb'(?:\bid|id_slot|slot_id)"?\s{0,4}[:=]?\s{0,4}(\d{1,12})[\s,|]{1,8}(?:task|"?id_task|"?task_id)"?\s{0,4}[:=]?\s{0,4}(-?\d{1,12})'
 )
-_PROMPT = re.compile(rb"prompt eval time\s*=\s*(\d{1,12}\.?\d{0,6}) ms /\s*(\d{1,12}) tokens")
-_DECODE = re.compile(rb"\beval time\s*=\s*(\d{1,12}\.?\d{0,6}) ms /\s*(\d{1,12}) (?:tokens|runs)")
-_TOTAL = re.compile(rb"total time\s*=\s*\d{1,12}\.?\d{0,6} ms")
-_LENGTH = re.compile(rb'(?:task\.n_tokens|n_prompt_tokens)"?\s*[:=]\s*(\d{1,12})')
-_REUSED = re.compile(rb'(?:seq_rm|kv cache rm) \[(\d{1,12}), end\)|p0"?\s*[:=]\s*(\d{1,12})')
+_PROMPT = re.compile(rb"prompt eval time\s{0,24}=\s{0,24}(\d{1,12}\.?\d{0,6}) ms /\s{0,24}(\d{1,12}) tokens")
+_DECODE = re.compile(rb"\beval time\s{0,24}=\s{0,24}(\d{1,12}\.?\d{0,6}) ms /\s{0,24}(\d{1,12}) (?:tokens|runs)")
+_TOTAL = re.compile(rb"total time\s{0,24}=\s{0,24}\d{1,12}\.?\d{0,6} ms")
+_LENGTH = re.compile(rb'(?:task\.n_tokens|n_prompt_tokens)"?\s{0,24}[:=]\s{0,24}(\d{1,12})')
+_REUSED = re.compile(rb'(?:seq_rm|kv cache rm) \[(\d{1,12}), end\)|p0"?\s{0,24}[:=]\s{0,24}(\d{1,12})')
 _CHILD = re.compile(rb"is_child = 1")
 _TASK = re.compile(rb"(?:task id|id_task) = (\d{1,12})(?:, error: (.*))?")
 _MODEL = re.compile(rb"loading model '([^']*)'")
