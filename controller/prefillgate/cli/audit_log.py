@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefillgate.cli.errors import BadInput
+from prefillgate.core.log_row import row_of
 from prefillgate.core.restated import Request
 
 if TYPE_CHECKING:
     from prefillgate.cli.audit_checks import Checked
+    from prefillgate.cli.audit_large import LargeLog
     from prefillgate.importers.base import Imported
     from prefillgate.importers.reading import Account, Wanted
     from prefillgate.importers.source import Source
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 STDIN_NAME = "standard input"
 BUSY = (429, 503)
+MOST_IN_MEMORY = 20_000  # requests
 MAX_NAMES = 20
 MAX_KINDS_TOLD = 5
 
@@ -49,11 +52,23 @@ class ReadLog:
     title: str
     account: Account
     requests: list[Request] = field(default_factory=list)
+    large: LargeLog | None = None  # what holds the requests once they are too many for memory
     waited: set[int] = field(default_factory=set)  # places of invalid cells of a server that asked to be left alone
     checked: Checked | None = None
 
     def take(self, record: Imported) -> None:
-        """Keep one more request."""
+        """Keep one more request: in memory, or on disk with all before it once they are too many."""
+        if self.large is None and len(self.requests) >= MOST_IN_MEMORY:
+            from prefillgate.cli.audit_large import LargeLog
+
+            self.large = LargeLog()
+            for place, request in enumerate(self.requests):
+                self.large.add(row_of(request.cell, request.first_token_ms, place in self.waited))
+            self.requests, self.waited = [], set()
+        if self.large is not None:
+            waited = record.line.http_status in BUSY
+            self.large.add(row_of(record.line.cell, record.time_to_first_token_ms, waited))
+            return
         if record.line.http_status in BUSY:
             self.waited.add(len(self.requests))
         self.requests.append(Request(record.line.cell, record.time_to_first_token_ms, record.label))
@@ -98,7 +113,7 @@ def read_request(request: LogRequest) -> ReadLog:
         for record in _records(request, account):
             log.take(record if checks is None else checks.fill(record))
     check_labels(request.wanted, account)
-    if not log.requests and not account.unscored:
+    if not log.requests and log.large is None and not account.unscored:
         why = _unanswered_note(account) or _unread_note(account) or "it holds none"
         raise BadInput(f"{request.title}: no request in it could be used: {why}")
     return log

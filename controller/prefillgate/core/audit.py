@@ -7,7 +7,8 @@ paired with the next unused baseline cell of the same case and replicate (STATIS
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
 
 from prefillgate.core.acceptance import AcceptanceTable, more_clean_units_needed, unplanned_units
 from prefillgate.core.alarm import alarm_level, cusum
@@ -16,12 +17,12 @@ from prefillgate.core.decision import Distrust, Reason, Snapshot, decide
 from prefillgate.core.distrust import LOPSIDED_P, MAX_INVALID_RUN
 from prefillgate.core.exact import fisher_one_sided
 from prefillgate.core.facts import Facts
-from prefillgate.core.freshness import Classified, claims_reuse, classify, in_time_order
+from prefillgate.core.freshness import Classified, Counters, claims_reuse, classify, in_time_order
 from prefillgate.core.gate import is_replicate_unit
 from prefillgate.core.journal import Purpose
 from prefillgate.core.policy import Policy, ReplicatePolicy
 from prefillgate.core.replicate import Ending, Replicate, ReplicatePlan
-from prefillgate.core.units import UnitLedger, build_ledger, floor_of_sum
+from prefillgate.core.units import UnitLedger, Units, build_ledger, floor_of_sum
 from prefillgate.core.verdict import CellClass, CellView, ThroughputState, ThroughputView
 
 
@@ -40,7 +41,7 @@ def audit_facts(cells: Sequence[Cell], policy: Policy, title: str, waited: Colle
     state = cusum(ledger.outcomes(after), policy.alarm)
     arms = tuple(arm for arm in ARMS if arm == CANDIDATE or any(cell.arm == arm for cell in cells))
     distrust = knob_not_honoured(classified) or independence_unknown(classified, ledger) or too_many_invalid(counted)
-    snapshot = _snapshot((distrust, ledger, cases), replicates, state.alarmed, policy)
+    snapshot = snapshot_of((distrust, ledger, cases), replicates, state.alarmed, policy)
     return Facts(
         title=title,
         policy=policy,
@@ -90,8 +91,8 @@ def _invalid(cell: Cell, arm: str) -> bool:
     return cell.status is Status.INVALID and cell.arm == arm
 
 
-def _snapshot(
-    seen: tuple[Distrust | None, UnitLedger, Sequence[str]],
+def snapshot_of(
+    seen: tuple[Distrust | None, Units, Collection[str]],
     replicates: Sequence[Replicate],
     crossed: bool,
     policy: Policy,
@@ -120,56 +121,88 @@ def knob_not_honoured(classified: Sequence[Classified]) -> Distrust | None:
     Another choice of a request, or a cell in flight beside its like, is a copy for other reasons.
     """
     for item in classified:
-        forced = item.cell.cold_proof in (ColdProof.CACHE_OFF, ColdProof.SALT)
-        reused = item.cell_class in (CellClass.COPY, CellClass.PARTIAL, CellClass.ORPHAN) and claims_reuse(item.cell)
-        if forced and reused:
-            return Distrust(
-                Reason.KNOB_NOT_HONOURED,
-                f"{item.cell.arm} answered {item.cell.case_id} from its cache ({item.witness}) although the request "
-                f"forced a fresh prefill ({item.cell.cold_proof})",
-            )
+        if knob_ignored(item.cell, item.cell_class):
+            return ignored_knob((item.cell.arm, item.cell.case_id), item.witness, item.cell.cold_proof)
     return None
+
+
+def knob_ignored(cell: Counters, cell_class: CellClass) -> bool:
+    """Whether what forced a fresh prefill did not."""
+    forced = cell.cold_proof in (ColdProof.CACHE_OFF, ColdProof.SALT)
+    return forced and cell_class in (CellClass.COPY, CellClass.PARTIAL, CellClass.ORPHAN) and claims_reuse(cell)
+
+
+def ignored_knob(arm_and_case: tuple[str, str], witness: str, proof: ColdProof | None) -> Distrust:
+    """What the first cell whose knob was ignored shows."""
+    arm, case = arm_and_case
+    said = f"{arm} answered {case} from its cache ({witness}) although the request forced a fresh prefill ({proof})"
+    return Distrust(Reason.KNOB_NOT_HONOURED, said)
+
+
+UNPROVEN = (CellClass.UNKNOWN, CellClass.CONTRADICTED)
 
 
 def independence_unknown(classified: Sequence[Classified], ledger: UnitLedger) -> Distrust | None:
     """No request of the candidate is proven to be a prefill of its own, and at least one might be."""
     mine = [item for item in classified if item.cell.arm == CANDIDATE]
-    unproven = [item for item in mine if item.cell_class in (CellClass.UNKNOWN, CellClass.CONTRADICTED)]
-    if unproven and not ledger.units:
-        return Distrust(
-            Reason.INDEPENDENCE_UNKNOWN,
-            f"independence unknown: none of {len(mine)} candidate requests is proven to be a prefill of its own "
-            f"({unproven[0].witness})",
-        )
-    return None
+    unproven = [item for item in mine if item.cell_class in UNPROVEN]
+    return nothing_proven(len(mine), unproven[0].witness) if unproven and not ledger.units else None
+
+
+def nothing_proven(requests: int, witness: str) -> Distrust:
+    """What a candidate without a proven prefill is; `witness` is that of its first request that might be one."""
+    return Distrust(
+        Reason.INDEPENDENCE_UNKNOWN,
+        f"independence unknown: none of {requests} candidate requests is proven to be a prefill of its own ({witness})",
+    )
+
+
+class InvalidRuns:
+    """Invalid cells, in time order: three in a row for one case on one arm, or many on one arm alone."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[str, str], int] = {}
+        self._total, self._invalid = dict.fromkeys(ARMS, 0), dict.fromkeys(ARMS, 0)
+        self._found: Distrust | None = None
+
+    def add(self, arm: str, case: str, invalid: bool) -> None:
+        """Take one more cell."""
+        self._total[arm] += 1
+        if not invalid:
+            self._runs.pop((arm, case), None)
+            return
+        self._invalid[arm] += 1
+        run = self._runs[arm, case] = self._runs.get((arm, case), 0) + 1
+        if run >= MAX_INVALID_RUN and self._found is None:
+            said = f"{MAX_INVALID_RUN} invalid cells in a row for {case} on the {arm}"
+            self._found = Distrust(Reason.INVALID_CELLS, said)
+
+    def distrust(self) -> Distrust | None:
+        """What they show, if anything."""
+        return self._found or self._lopsided()
+
+    def _lopsided(self) -> Distrust | None:
+        total, invalid = self._total, self._invalid
+        for arm, other in (ARMS, ARMS[::-1]):
+            if not total[arm] or not total[other]:
+                continue
+            p_value = fisher_one_sided(invalid[arm], total[arm], invalid[other], total[other])
+            if p_value < LOPSIDED_P:  # equivalent mutant: no table of two arms has a p value of exactly .01
+                said = f"{invalid[arm]} of {total[arm]} cells of the {arm} were invalid, "
+                said += f"{invalid[other]} of {total[other]} of the {other}"
+                return Distrust(Reason.ERRORS_LOPSIDED, said)
+        return None
 
 
 def too_many_invalid(cells: Iterable[Cell]) -> Distrust | None:
     """Three invalid cells in a row for one case on one arm, or invalid cells that fall on one arm."""
-    runs: dict[tuple[str, str], int] = defaultdict(int)
-    total, invalid = dict.fromkeys(ARMS, 0), dict.fromkeys(ARMS, 0)
+    runs = InvalidRuns()
     for cell in in_time_order(cells):
-        total[cell.arm] += 1
-        if cell.status is not Status.INVALID:
-            runs[cell.arm, cell.case_id] = 0
-            continue
-        invalid[cell.arm] += 1
-        runs[cell.arm, cell.case_id] += 1
-        if runs[cell.arm, cell.case_id] >= MAX_INVALID_RUN:
-            said = f"{MAX_INVALID_RUN} invalid cells in a row for {cell.case_id} on the {cell.arm}"
-            return Distrust(Reason.INVALID_CELLS, said)
-    for arm, other in (ARMS, ARMS[::-1]):
-        if not total[arm] or not total[other]:
-            continue
-        p_value = fisher_one_sided(invalid[arm], total[arm], invalid[other], total[other])
-        if p_value < LOPSIDED_P:  # equivalent mutant: no table of two arms has a p value of exactly .01
-            said = f"{invalid[arm]} of {total[arm]} cells of the {arm} were invalid, "
-            said += f"{invalid[other]} of {total[other]} of the {other}"
-            return Distrust(Reason.ERRORS_LOPSIDED, said)
-    return None
+        runs.add(cell.arm, cell.case_id, cell.status is Status.INVALID)
+    return runs.distrust()
 
 
-def clean_needed(ledger: UnitLedger, cases: Sequence[str], policy: Policy) -> int | None:
+def clean_needed(ledger: Units, cases: Collection[str], policy: Policy) -> int | None:
     """Clean fresh prefills still missing to promotion; None when the bad ones forbid it.
 
     In a log the gate did not plan one prompt supplies at most ceil(n_k / P) units to the test at n_k; its further
@@ -178,21 +211,21 @@ def clean_needed(ledger: UnitLedger, cases: Sequence[str], policy: Policy) -> in
     if not cases:
         return None
     table = AcceptanceTable(policy.margin, policy.alpha, policy.acceptance)
-    missing = len(set(cases) - {unit.case_id for unit in ledger.units if unit.own_outcome is not None})
+    weights = ledger.weights_by_case()
+    missing = len(set(cases) - weights.keys())
     needed = []
     for allowed in range(ledger.bad, len(table.entries)):
         limit = unplanned_units(table.entries[allowed], len(cases))
-        units = _capped_units(ledger, limit)
+        units = _capped_units(weights, limit)
         more = more_clean_units_needed(table, units, allowed, len(cases))
         if more is not None:
             needed.append(max(more, missing))
     return min(needed) if needed else None
 
 
-def _capped_units(ledger: UnitLedger, limit: int) -> int:
+def _capped_units(weights: Mapping[str, Sequence[Fraction]], limit: int) -> int:
     """n with at most `limit` units of one prompt, those that prefilled most; its further bad ones count in k alone."""
-    by_case = ledger.weights_by_case().values()
-    return floor_of_sum(weight for weights in by_case for weight in sorted(weights, reverse=True)[:limit])
+    return floor_of_sum(weight for own in weights.values() for weight in sorted(own, reverse=True)[:limit])
 
 
 def _last_replicate_start(classified: Sequence[Classified]) -> int:

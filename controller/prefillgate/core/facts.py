@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prefillgate.core.acceptance import AcceptanceTable
@@ -15,8 +15,19 @@ from prefillgate.core.journal import BaselineShown, Difference, Planned
 from prefillgate.core.policy import Policy
 from prefillgate.core.replicate import Replicate
 from prefillgate.core.restate import Table
-from prefillgate.core.units import UnitLedger, build_ledger
-from prefillgate.core.verdict import CellView, Comparison, GatewayView, PathPoint, ThroughputView
+from prefillgate.core.units import Unit, UnitLedger, Units, build_ledger, count_arm
+from prefillgate.core.verdict import ArmCounts, CellView, Comparison, GatewayView, PathPoint, ThroughputView
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the cells of a large log come to, by arm. `span` is when the first began and the last ended."""
+
+    arms: Mapping[str, ArmCounts]
+    comparison: Comparison
+    unjudged: Mapping[str, int]
+    outputs: int | None
+    span: tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +38,7 @@ class Facts:
     policy: Policy
     cases: tuple[str, ...]
     classified: Sequence[Classified]
-    ledgers: Sequence[UnitLedger]
+    ledgers: Sequence[Units]
     cells: tuple[CellView, ...]
     replicates: Sequence[Replicate]
     snapshot: Snapshot
@@ -49,6 +60,47 @@ class Facts:
     arms: tuple[str, ...] = ARMS  # those that are there
     baseline_shown: BaselineShown | None = None
     gateway: tuple[GatewayView, ...] = ()
+    counted: Counted | None = None  # of a log too large to keep its cells: `classified`, `cells` are empty then
+
+    def counts(self, arm: str) -> ArmCounts:
+        """An arm restated."""
+        invalid = dict(self.invalid).get(arm, 0)
+        return self.counted.arms[arm] if self.counted else count_arm(self.classified, arm, invalid)
+
+    def comparison(self) -> Comparison:
+        """The tests between the arms."""
+        return self.counted.comparison if self.counted else compare(self.classified)
+
+    def unjudged(self, arm: str) -> int:
+        """Scored requests of an arm whose outcome is unknown."""
+        if self.counted:
+            return self.counted.unjudged[arm]
+        return sum(item.cell.arm == arm and item.cell.outcome() is None for item in self.classified)
+
+    def span(self) -> tuple[float | None, float | None]:
+        """When the first cell began and the last one ended, seconds since the epoch."""
+        if self.counted:
+            return self.counted.span
+        times = [view.cell.started_at for view in self.cells if view.cell.started_at is not None]
+        ends = [view.cell.ended_at for view in self.cells if view.cell.ended_at is not None]
+        return min(times) if times else None, max(ends) if ends else None
+
+    def outputs(self) -> int | None:
+        """How many different outputs the candidate's fresh units brought; None where no output digest is known."""
+        if self.counted:
+            return self.counted.outputs
+        seen = {unit.cell.output_sha256 for unit in self.candidate_units() if unit.cell.output_sha256 is not None}
+        return len(seen) or None
+
+    def candidate_units(self) -> Sequence[Unit]:
+        """The candidate's units under the first flag; none of a large log."""
+        first = self.ledgers[0]
+        return first.units if isinstance(first, UnitLedger) else ()
+
+    def path(self) -> tuple[PathPoint, ...]:
+        """The candidate's way through the acceptance table; of a large log it is not kept."""
+        first = self.ledgers[0]
+        return acceptance_path(first) if isinstance(first, UnitLedger) else ()
 
     @property
     def table(self) -> AcceptanceTable:

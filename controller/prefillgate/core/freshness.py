@@ -6,25 +6,48 @@ fresh by two witnesses is something less.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple, Protocol
 
 from prefillgate.core.cells import Cell, ColdProof, Status
+from prefillgate.core.rising import Rising
 from prefillgate.core.verdict import CellClass
 
 FRESH_SHARE = Fraction(1, 20)  # r at most this: a claim of fresh
 COPY_SHARE = Fraction(1, 2)  # r at least this: a copy by its own counter
 NEIGHBOUR_SHARE = 0.25  # prompt lengths compared for timing
 MEDIAN, UPPER_QUARTILE = 2, 3  # as quartiles
+OTHER_CHOICE, IN_FLIGHT = "another choice of one request", "in flight beside the same prompt"
 TIMING_RATIO = 0.5  # prefill ms per token under this share of the reference contradicts
 
 _Epoch = tuple[str, str | None]
 _Prompt = tuple[str, str | None, str]
 _Request = tuple[str, str | None, str, str]
 _Points = list[tuple[int, float]]  # prompt length in tokens, prefill milliseconds per processed token
+
+
+class Counters(Protocol):
+    """What the class of a cell is read from: a `Cell`, or a row of a large log under the same names."""
+
+    @property
+    def status(self) -> Status: ...
+    @property
+    def prompt_tokens(self) -> int | None: ...
+    @property
+    def cached_tokens(self) -> int | None: ...
+    @property
+    def processed_tokens(self) -> int | None: ...
+    @property
+    def counter_processed_tokens(self) -> int | None: ...
+    @property
+    def prefill_ms(self) -> float | None: ...
+    @property
+    def cold_proof(self) -> ColdProof | None: ...
+    @property
+    def shared_server(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +86,22 @@ class EpochTiming:
             self.references.update(quartiles_near(self.cold, lengths, MEDIAN))
         return self.references.get(length)
 
+    def contradicts(self, cell: Counters) -> bool:
+        """Whether its prefill was too fast for a fresh one."""
+        rate, length = prefill_rate(cell), cell.prompt_tokens
+        reference = None if rate is None or length is None else self.reference(length)
+        return rate is not None and reference is not None and rate < TIMING_RATIO * reference
+
+    def take(self, cell: Counters) -> None:
+        """Note the rate of a cell, where it is one of a fresh prefill by proof or by its own claim."""
+        rate = prefill_rate(cell)
+        if rate is None or cell.prompt_tokens is None:
+            return
+        if cell.cold_proof is not None and not claims_reuse(cell):
+            self.cold.append((cell.prompt_tokens, rate))
+        if _claims_fresh(cell):
+            self.claimed.append((cell.prompt_tokens, rate))
+
 
 def quartiles_near(points: _Points, lengths: Sequence[int], quartile: int) -> dict[int, float]:
     """The quartile of the rates at prompt lengths within 25 %, for each of the rising `lengths` that has any.
@@ -70,22 +109,22 @@ def quartiles_near(points: _Points, lengths: Sequence[int], quartile: int) -> di
     Both ends of the window rise with the length, so each rate enters and leaves it once.
     """
     found: dict[int, float] = {}
-    points, window = sorted(points), list[float]()
+    known, window = sorted(points), Rising()
     entered = left = 0
     for length in lengths:
         reach = NEIGHBOUR_SHARE * length
-        while entered < len(points) and points[entered][0] <= length + reach:
-            insort(window, points[entered][1])
+        while entered < len(known) and known[entered][0] <= length + reach:
+            window.add(known[entered][1])
             entered += 1
-        while left < entered and points[left][0] < length - reach:
-            del window[bisect_left(window, points[left][1])]
+        while left < entered and known[left][0] < length - reach:
+            window.remove(known[left][1])
             left += 1
-        if window:
+        if len(window):
             found[length] = _quartile(window, quartile)
     return found
 
 
-def _quartile(rising: Sequence[float], quartile: int) -> float:
+def _quartile(rising: Rising, quartile: int) -> float:
     """The first, second or third quartile of sorted values, with linear interpolation between order statistics."""
     at, quarters = divmod((len(rising) - 1) * quartile, 4)
     if not quarters:
@@ -182,19 +221,18 @@ class Classifier:
             self._probed.add(epoch)
         if cell.cached_tokens:
             self._hits[epoch] += 1
-        rate = _prefill_rate(cell)
-        if rate is None or cell.prompt_tokens is None:
-            return
-        if cell.cold_proof is not None and not claims_reuse(cell):
-            self._timing[epoch].cold.append((cell.prompt_tokens, rate))
-        if _claims_fresh(cell):
-            self._timing[epoch].claimed.append((cell.prompt_tokens, rate))
+        self._timing[epoch].take(cell)
 
     # -- one cell
 
     def _place(self, cell: Cell) -> None:
         prompt = (cell.arm, cell.server_epoch, cell.prompt_key)
-        placed = self._as_choice(cell) or self._as_in_flight(cell, prompt) or self._by_counter(cell, prompt)
+        ruling = self._as_choice(cell) or self._as_in_flight(cell, prompt)
+        ruling = ruling or by_counter(cell, self._standing(cell, prompt))
+        if ruling.cell_class is CellClass.FRESH:
+            ruling = ruling._replace(unit=self._units[cell.arm])
+            self._units[cell.arm] += 1
+        placed = Classified(cell, *ruling)
         if placed.unit is not None:  # a copy's unit is the latest one already
             self._parent[prompt] = placed.unit
         if cell.request_id is not None:
@@ -203,97 +241,34 @@ class Classifier:
             self._in_flight[prompt] = max(self._in_flight.get(prompt, cell.ended_at), cell.ended_at)
         self._result.append(placed)
 
-    def _as_choice(self, cell: Cell) -> Classified | None:
+    def _as_choice(self, cell: Cell) -> Ruling | None:
         """Another choice of one request (n > 1) is a copy first, whatever its counters say."""
         if cell.request_id is None:
             if not cell.choice_index:
                 return None
             unit = self._parent.get((cell.arm, cell.server_epoch, cell.prompt_key))
-            return _copy(cell, unit, "another choice of one request")
+            return copy_of(unit, OTHER_CHOICE)
         key = _request(cell, cell.request_id)
         if key not in self._primary:
             return None
-        return _copy(cell, self._primary[key], "another choice of one request")
+        return copy_of(self._primary[key], OTHER_CHOICE)
 
-    def _as_in_flight(self, cell: Cell, prompt: _Prompt) -> Classified | None:
+    def _as_in_flight(self, cell: Cell, prompt: _Prompt) -> Ruling | None:
         """The same prompt in flight at the same time on a server that shares blocks is a copy."""
         if not cell.shares_blocks or cell.started_at is None or prompt not in self._in_flight:
             return None
         if cell.started_at >= self._in_flight[prompt]:
             return None
-        return _copy(cell, self._parent.get(prompt), "in flight beside the same prompt")
+        return copy_of(self._parent.get(prompt), IN_FLIGHT)
 
-    def _by_counter(self, cell: Cell, prompt: _Prompt) -> Classified:
-        cached, length = cell.cached_tokens, cell.prompt_tokens
-        if cell.status is Status.FAILED and cell.cold_proof is not None and not claims_reuse(cell):
-            # It was accepted and came to no end, so its counts and times tell nothing of its prefill; the proof does.
-            known = _share(cell)
-            share = _unseen_share(cell) if known is None else known
-            return self._fresh(cell, share, f"failed; cold proof {cell.cold_proof}")
-        if cached is None:
-            return self._without_counter(cell)
-        if length is None or length <= 0 or cached > length:
-            return _of(cell, CellClass.UNKNOWN, f"cached {cached} of {_shown(length)} prompt tokens cannot be read")
-        share = Fraction(cached, length)
-        if share <= FRESH_SHARE:
-            return self._fresh_claim(cell, cached, length)
-        unit = self._parent.get(prompt)
-        witness = f"cached {cached} of {length}"
-        if share >= COPY_SHARE:
-            consistent = cell.processed_tokens is None or cell.processed_tokens + cached == length
-            return _copy(cell, unit, witness, proven=consistent)
-        if unit is None:
-            return _of(cell, CellClass.ORPHAN, f"{witness}, its fresh parent never seen")
-        return _of(cell, CellClass.PARTIAL, witness)
-
-    def _without_counter(self, cell: Cell) -> Classified:
-        if cell.cold_proof is None:
-            return _of(cell, CellClass.UNKNOWN, "no cached-token counter and no cold proof")
-        if cell.shared_server:
-            return _of(cell, CellClass.UNKNOWN, "a server in use, and the response tells no cached tokens")
-        moved, length = cell.counter_processed_tokens, cell.prompt_tokens
-        if moved is not None and length is not None and moved < (1 - FRESH_SHARE) * length:
-            witness = f"no counter, and the server's counter moved by {moved} of {length} prompt tokens"
-            return _of(cell, CellClass.CONTRADICTED, witness)
-        if self._timing_contradicts(cell):
-            return _of(cell, CellClass.CONTRADICTED, "prefill too fast for a fresh one")
-        return self._fresh(cell, _unseen_share(cell), f"no counter; cold proof {cell.cold_proof}")
-
-    def _fresh_claim(self, cell: Cell, cached: int, length: int) -> Classified:
-        share = Fraction(cached, length)
-        processed, moved = cell.processed_tokens, cell.counter_processed_tokens
-        claim = f"cached {cached} of {length}"
-        if processed is not None and processed + cached != length:
-            return _of(cell, CellClass.CONTRADICTED, f"{claim}, but processed {processed}")
-        if moved is not None and moved + cached != length:
-            return _of(cell, CellClass.CONTRADICTED, f"{claim}, but the server's counter moved by {moved}")
-        if self._timing_contradicts(cell):
-            return _of(cell, CellClass.CONTRADICTED, f"{claim}, but prefill too fast for a fresh one")
-        if processed is not None:
-            return self._fresh(cell, share, f"{claim}, processed {processed}")
-        if moved is not None:
-            return self._fresh(cell, share, f"{claim}, the server's counter moved by {moved}")
-        if cell.cold_proof is not None:
-            return self._fresh(cell, share, f"{claim}, cold proof {cell.cold_proof}")
-        if self._seen_alive(cell):
-            return self._fresh(cell, share, f"{claim}, the counter seen alive in this epoch")
-        return _of(cell, CellClass.UNKNOWN, f"{claim}, but no second witness and no sign of life of the counter")
+    def _standing(self, cell: Cell, prompt: _Prompt) -> Standing:
+        timing = self._timing[(cell.arm, cell.server_epoch)]
+        return Standing(self._parent.get(prompt), timing.contradicts(cell), self._seen_alive(cell))
 
     def _seen_alive(self, cell: Cell) -> bool:
         epoch = (cell.arm, cell.server_epoch)
         own = 1 if cell.cached_tokens else 0
         return epoch in self._probed or cell.counter_alive or self._hits[epoch] > own
-
-    def _timing_contradicts(self, cell: Cell) -> bool:
-        rate, length = _prefill_rate(cell), cell.prompt_tokens
-        timing = self._timing[(cell.arm, cell.server_epoch)]
-        reference = None if length is None else timing.reference(length)
-        return rate is not None and reference is not None and rate < TIMING_RATIO * reference
-
-    def _fresh(self, cell: Cell, share: Fraction, witness: str) -> Classified:
-        unit = self._units[cell.arm]
-        self._units[cell.arm] = unit + 1
-        return Classified(cell, CellClass.FRESH, unit, share, True, witness)
 
 
 def classify(cells: Sequence[Cell]) -> list[Classified]:
@@ -304,38 +279,122 @@ def classify(cells: Sequence[Cell]) -> list[Classified]:
     return classifier.classified()
 
 
-def _copy(cell: Cell, unit: int | None, witness: str, proven: bool = True) -> Classified:
+class Standing(NamedTuple):
+    """What is known around a cell. `parent` is the latest fresh unit of its prompt in this life of the server;
+    `too_fast` says that its own time contradicts a fresh prefill, `alive` that the counter was seen to move."""
+
+    parent: int | None
+    too_fast: bool = False
+    alive: bool = False
+
+
+class Ruling(NamedTuple):
+    """The class of a cell as in `Classified`; `unit` is that of its parent, and unknown for a fresh one."""
+
+    cell_class: CellClass
+    unit: int | None
+    reused_share: Fraction
+    proven: bool
+    witness: str
+
+
+def by_counter(cell: Counters, standing: Standing) -> Ruling:
+    """The class of a cell that is no other choice and no cell in flight beside its like."""
+    cached, length = cell.cached_tokens, cell.prompt_tokens
+    if cell.status is Status.FAILED and cell.cold_proof is not None and not claims_reuse(cell):
+        # It was accepted and came to no end, so its counts and times tell nothing of its prefill; the proof does.
+        known = _share(cell)
+        share = _unseen_share(cell) if known is None else known
+        return _fresh(share, f"failed; cold proof {cell.cold_proof}")
+    if cached is None:
+        return _without_counter(cell, standing)
+    if length is None or length <= 0 or cached > length:
+        return _of(CellClass.UNKNOWN, f"cached {cached} of {_shown(length)} prompt tokens cannot be read")
+    share = Fraction(cached, length)
+    if share <= FRESH_SHARE:
+        return _fresh_claim(cell, (cached, length), standing)
+    witness = f"cached {cached} of {length}"
+    if share >= COPY_SHARE:
+        consistent = cell.processed_tokens is None or cell.processed_tokens + cached == length
+        return copy_of(standing.parent, witness, proven=consistent)
+    if standing.parent is None:
+        return _of(CellClass.ORPHAN, f"{witness}, its fresh parent never seen")
+    return _of(CellClass.PARTIAL, witness)
+
+
+def _without_counter(cell: Counters, standing: Standing) -> Ruling:
+    if cell.cold_proof is None:
+        return _of(CellClass.UNKNOWN, "no cached-token counter and no cold proof")
+    if cell.shared_server:
+        return _of(CellClass.UNKNOWN, "a server in use, and the response tells no cached tokens")
+    moved, length = cell.counter_processed_tokens, cell.prompt_tokens
+    if moved is not None and length is not None and moved < (1 - FRESH_SHARE) * length:
+        witness = f"no counter, and the server's counter moved by {moved} of {length} prompt tokens"
+        return _of(CellClass.CONTRADICTED, witness)
+    if standing.too_fast:
+        return _of(CellClass.CONTRADICTED, "prefill too fast for a fresh one")
+    return _fresh(_unseen_share(cell), f"no counter; cold proof {cell.cold_proof}")
+
+
+def _fresh_claim(cell: Counters, counts: tuple[int, int], standing: Standing) -> Ruling:
+    cached, length = counts
+    share = Fraction(cached, length)
+    processed, moved = cell.processed_tokens, cell.counter_processed_tokens
+    claim = f"cached {cached} of {length}"
+    if processed is not None and processed + cached != length:
+        return _of(CellClass.CONTRADICTED, f"{claim}, but processed {processed}")
+    if moved is not None and moved + cached != length:
+        return _of(CellClass.CONTRADICTED, f"{claim}, but the server's counter moved by {moved}")
+    if standing.too_fast:
+        return _of(CellClass.CONTRADICTED, f"{claim}, but prefill too fast for a fresh one")
+    if processed is not None:
+        return _fresh(share, f"{claim}, processed {processed}")
+    if moved is not None:
+        return _fresh(share, f"{claim}, the server's counter moved by {moved}")
+    if cell.cold_proof is not None:
+        return _fresh(share, f"{claim}, cold proof {cell.cold_proof}")
+    if standing.alive:
+        return _fresh(share, f"{claim}, the counter seen alive in this epoch")
+    return _of(CellClass.UNKNOWN, f"{claim}, but no second witness and no sign of life of the counter")
+
+
+def _fresh(share: Fraction, witness: str) -> Ruling:
+    return Ruling(CellClass.FRESH, None, share, True, witness)
+
+
+def copy_of(unit: int | None, witness: str, proven: bool = True) -> Ruling:
+    """A copy of that unit, or an orphan where there is none."""
     if unit is None:
-        return Classified(cell, CellClass.ORPHAN, None, Fraction(0), proven, f"{witness}, its fresh parent never seen")
-    return Classified(cell, CellClass.COPY, unit, Fraction(0), proven, witness)
+        return Ruling(CellClass.ORPHAN, None, Fraction(0), proven, f"{witness}, its fresh parent never seen")
+    return Ruling(CellClass.COPY, unit, Fraction(0), proven, witness)
 
 
-def _of(cell: Cell, cell_class: CellClass, witness: str) -> Classified:
-    return Classified(cell, cell_class, None, Fraction(0), False, witness)
+def _of(cell_class: CellClass, witness: str) -> Ruling:
+    return Ruling(cell_class, None, Fraction(0), False, witness)
 
 
 def _shown(value: int | None) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _share(cell: Cell) -> Fraction | None:
+def _share(cell: Counters) -> Fraction | None:
     if cell.cached_tokens is None or not cell.prompt_tokens:
         return None
     return Fraction(cell.cached_tokens, cell.prompt_tokens)
 
 
-def _claims_fresh(cell: Cell) -> bool:
+def _claims_fresh(cell: Counters) -> bool:
     share = _share(cell)
     return share is not None and share <= FRESH_SHARE
 
 
-def claims_reuse(cell: Cell) -> bool:
+def claims_reuse(cell: Counters) -> bool:
     """Whether its own counter says that more of the prompt came from the cache than a fresh cell may take from it."""
     share = _share(cell)
     return bool(cell.cached_tokens) and (share is None or share > FRESH_SHARE)
 
 
-def _unseen_share(cell: Cell) -> Fraction:
+def _unseen_share(cell: Counters) -> Fraction:
     """r where no counter told it. A nonce leaves what stands before it in the cache, so there it is taken at the limit
     of a fresh cell."""
     return FRESH_SHARE if cell.cold_proof is ColdProof.NONCE else Fraction(0)
@@ -346,7 +405,7 @@ def _request(cell: Cell, request_id: str) -> _Request:
     return cell.arm, cell.server_epoch, cell.prompt_key, request_id
 
 
-def _prefill_rate(cell: Cell) -> float | None:
+def prefill_rate(cell: Counters) -> float | None:
     """Prefill milliseconds per processed token; prompt minus cached tokens where processed is not told.
 
     None on a server that others use: their work slows a prefill down, and one undisturbed would look like a copy.

@@ -9,7 +9,7 @@ from prefillgate.core.budget import budget_needed
 from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import ERRORS, decide
 from prefillgate.core.differences import differences_of
-from prefillgate.core.facts import Facts, acceptance_path, compare
+from prefillgate.core.facts import Facts
 from prefillgate.core.freshness import Classified
 from prefillgate.core.gate import Gate
 from prefillgate.core.gateway import gateway_notes, gateway_views
@@ -19,7 +19,6 @@ from prefillgate.core.sent import sent_note
 from prefillgate.core.sentences import distinct_outputs, sentences, what_would_change
 from prefillgate.core.servers import server_name, shape_notes
 from prefillgate.core.snapshot import clean_prefills_needed, take_snapshot
-from prefillgate.core.units import count_arm
 from prefillgate.core.verdict import ArmCounts, CellView, Decision, Outcome, Verdict
 from prefillgate.core.windows import window_notes
 
@@ -96,9 +95,8 @@ def notes_of(gate: Gate) -> tuple[str, ...]:
 
 def write_verdict(facts: Facts) -> Verdict:
     """The verdict written from its facts."""
-    invalid = dict(facts.invalid)
-    baseline = count_arm(facts.classified, BASELINE, invalid.get(BASELINE, 0)) if BASELINE in facts.arms else None
-    candidate = count_arm(facts.classified, CANDIDATE, invalid.get(CANDIDATE, 0))
+    baseline = facts.counts(BASELINE) if BASELINE in facts.arms else None
+    candidate = facts.counts(CANDIDATE)
     started_at, ended_at = _span(facts)
     plan = facts.plan
     return Verdict(
@@ -109,9 +107,9 @@ def write_verdict(facts: Facts) -> Verdict:
         acceptance=facts.policy.acceptance,
         baseline=baseline,
         candidate=candidate,
-        comparison=compare(facts.classified),
+        comparison=facts.comparison(),
         cells=facts.cells,
-        path=acceptance_path(facts.ledgers[0]),
+        path=facts.path(),
         alarm=facts.snapshot.alarm or facts.snapshot.replicate_running,
         alarm_level=facts.alarm_level,
         alarm_at=facts.alarm_at,
@@ -139,10 +137,8 @@ def write_verdict(facts: Facts) -> Verdict:
 
 def _span(facts: Facts) -> tuple[float | None, float | None]:
     """From when to when was measured, in seconds since the epoch."""
-    times = [view.cell.started_at for view in facts.cells if view.cell.started_at is not None]
-    ends = [view.cell.ended_at for view in facts.cells if view.cell.ended_at is not None]
-    begun = facts.plan.started_at if facts.plan is not None else (min(times) if times else None)
-    return begun, max(ends) if ends else None
+    begun, ended = facts.span()
+    return begun if facts.plan is None else facts.plan.started_at, ended
 
 
 def _decision(facts: Facts, arms: tuple[ArmCounts | None, ArmCounts]) -> Decision:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell
 from prefillgate.core.exact import fisher_one_sided
@@ -21,8 +22,7 @@ CLAIM_P = 0.05  # one-sided: at most this a difference seems to be there
 _UNSURE = frozenset({CellClass.UNKNOWN, CellClass.PARTIAL})
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """One classified request as far as bounds and speeds need it. `ms` is its prefill, else its time to first token.
 
     `epoch` and `prompt` may be anything that tells lives of servers and prompts apart.

@@ -104,8 +104,7 @@ def _seen(name: str, arm: ArmCounts | None, facts: Facts) -> str | None:
     if arm is None or not arm.requests:
         return None
     parts = [f"{arm.copies} copies", f"{arm.partial} partial", f"{arm.unknown} unknown", f"{arm.orphans} orphans"]
-    unjudged = sum(item.cell.arm == name and item.cell.outcome() is None for item in facts.classified)
-    parts.append(f"{unjudged} never judged")
+    parts.append(f"{facts.unjudged(name)} never judged")
     rest = ", ".join(part for part in parts if not part.startswith("0 "))
     return (
         f"{name.capitalize()}: {arm.bad_requests} of {arm.requests} requests bad; by prefill {arm.bad_prefills} of "
@@ -132,7 +131,7 @@ def _replicate(replicate: Replicate) -> str:
 
 def _outputs(facts: Facts) -> str | None:
     outputs = distinct_outputs(facts)
-    fresh = len(facts.ledgers[0].units)
+    fresh = facts.counts(CANDIDATE).prefills
     if outputs is None or not fresh:
         return None
     return f"Candidate: {fresh} prefills of {len(facts.cases)} prompts, {outputs} distinct outputs."
@@ -140,8 +139,7 @@ def _outputs(facts: Facts) -> str | None:
 
 def distinct_outputs(facts: Facts) -> int | None:
     """How many different outputs the candidate's fresh units brought; None where no output digest is known."""
-    seen = {unit.cell.output_sha256 for unit in facts.ledgers[0].units if unit.cell.output_sha256 is not None}
-    return len(seen) or None
+    return facts.outputs()
 
 
 def _population(facts: Facts) -> str | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Protocol
 
 from prefillgate.core.cells import Cell
 from prefillgate.core.exact import clopper_pearson, kish_effective_units
@@ -34,6 +35,16 @@ class Unit:
     def bad(self) -> bool | None:
         """Bad for promotion: its own cell, or a proven copy of it, was bad. None: its own outcome is unknown."""
         return True if self.copy_bad else self.own_outcome
+
+
+class Units(Protocol):
+    """The candidate's units as a test counts them: a ledger, or the tally of a large log."""
+
+    @property
+    def bad(self) -> int: ...
+    @property
+    def decision_prefills(self) -> int: ...
+    def weights_by_case(self) -> Mapping[str, Sequence[Fraction]]: ...
 
 
 @dataclass(slots=True)
@@ -79,7 +90,11 @@ def floor_of_sum(weights: Iterable[Fraction]) -> int:
     Doubles decide it wherever their sum is not near a whole number: the common denominator of a long log's prompt
     lengths has more digits than anyone waits for.
     """
-    counted = Counter(weights)
+    return floor_of_counts(Counter(weights))
+
+
+def floor_of_counts(counted: Mapping[Fraction, int]) -> int:
+    """As `floor_of_sum`, each weight with how often it stands there."""
     rough = math.fsum(float(weight) * count for weight, count in counted.items())
     if abs(rough - round(rough)) > SAFE_DISTANCE:  # equivalent mutant: at the limit both sums answer the same
         return math.floor(rough)

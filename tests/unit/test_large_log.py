@@ -1,0 +1,183 @@
+"""A log too large for memory is judged as one that fits: the same verdict, the same figures, from state per prompt."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prefillgate.cli.audit_large import LargeLog
+from prefillgate.core.acceptance import QUICK
+from prefillgate.core.audit import audit_facts
+from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, ColdProof, Status
+from prefillgate.core.judge import write_verdict
+from prefillgate.core.log_row import row_of
+from prefillgate.core.policy import Policy
+from prefillgate.core.restated import Request, restate
+from prefillgate.core.rising import BLOCK, Rising
+from prefillgate.report import verdict_json
+from prefillgate.report.restated_json import restated_json
+from tests.support.cell_logs import START, cell, copy, fresh, pairs, story, story_replicate
+
+SMALL = replace(QUICK, acceptance=(3, 5), margin=0.2)
+LOPSIDED = [fresh(f"c{n}", arm=BASELINE) for n in range(40)]
+
+
+def from_memory(cells: list[Cell], policy: Policy, waited: set[int]) -> dict[str, Any]:
+    verdict = write_verdict(audit_facts(cells, policy, "log", waited))
+    return {**verdict_json(verdict), **restated_json(restate([Request(each) for each in cells], False))}
+
+
+def from_disk(cells: list[Cell], policy: Policy, waited: set[int]) -> dict[str, Any]:
+    log = LargeLog()
+    for place, each in enumerate(cells):
+        log.add(row_of(each, None, place in waited))
+    verdict, restatement = log.judge(policy, "log", ())
+    return {**verdict_json(verdict), **restated_json(restatement)}
+
+
+def same(cells: list[Cell], policy: Policy = SMALL, waited: frozenset[int] = frozenset()) -> dict[str, Any]:
+    told = from_memory(cells, policy, set(waited))
+    assert from_disk(cells, policy, set(waited)) == told
+    return told
+
+
+lengths = st.sampled_from([0, 20, 100, 110, 400])
+
+
+@st.composite
+def made_cells(draw: st.DrawFn) -> Cell:
+    length = draw(st.none() | lengths)
+    cached = draw(st.none() | st.sampled_from([0, 1, 5, 30, 60, 99, 100, 120]))
+    processed = draw(st.none() | st.just((length or 0) - (cached or 0)) | st.just(7))
+    return Cell(
+        arm=draw(st.sampled_from(ARMS)),
+        case_id=draw(st.sampled_from(["a", "b", "c"])),
+        status=draw(st.sampled_from([Status.OK] * 6 + [Status.FAILED, Status.INVALID])),
+        bad=draw(st.sampled_from([True, False, None])),
+        replicate=draw(st.sampled_from([0, 0, 0, 1, 2])),
+        server_epoch=draw(st.sampled_from(["e", "e", None, "f"])),
+        started_at=draw(st.none() | st.sampled_from([START + n for n in (0.0, 1.0, 5.0, 5000.0)])),
+        prompt_sha256=draw(st.sampled_from([None, None, "x"])),
+        prompt_tokens=length,
+        cached_tokens=cached,
+        processed_tokens=processed,
+        prefill_ms=draw(st.none() | st.sampled_from([0.0, 1.0, 10.0, 100.0])),
+        cold_proof=draw(st.sampled_from([None, None, *ColdProof])),
+        request_id=draw(st.sampled_from([None, None, "r", "s"])),
+        choice_index=draw(st.sampled_from([None, None, 0, 1, 2])),
+        ended_at=draw(st.none() | st.sampled_from([START + n for n in (2.0, 6.0)])),
+        counter_processed_tokens=draw(st.sampled_from([None, None, length])),
+        counter_alive=draw(st.booleans()),
+        shares_blocks=draw(st.booleans()),
+        shared_server=draw(st.sampled_from([False, False, True])),
+        output_sha256=draw(st.sampled_from([None, "o", "p"])),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(made_cells(), min_size=1, max_size=25), st.integers(0, 3))
+def test_both_ways_give_the_same_answer_on_any_log(cells: list[Cell], waits: int) -> None:
+    invalid = [place for place, each in enumerate(cells) if each.status is Status.INVALID]
+    same(cells, waited=frozenset(invalid[:waits]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(made_cells(), min_size=1, max_size=25))
+def test_both_ways_give_the_same_answer_on_any_log_in_time_order(cells: list[Cell]) -> None:
+    same([replace(each, started_at=START + place, request_id=None) for place, each in enumerate(cells)])
+
+
+def test_the_story_its_replicate_and_a_confirmed_one_are_the_same() -> None:
+    assert same(story())["reason"] == "ReplicateDue"
+    assert same([*story(), *story_replicate()])["replicates"][0]["ending"] == "clean"
+    confirmed = [fresh("c0", bad=True, started_at=START - 1000), *pairs("bg bg bg bg bg")]
+    assert same(confirmed)["reason"] == "RegressionConfirmed"
+    assert same([*confirmed, *pairs("gg gg", number=2, start=START + 9000)])["decision"] == "rollback"
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ([copy("a", cold_proof=ColdProof.SALT)], "KnobNotHonoured"),
+        ([cell("a", cached=None)] * 3, "IndependenceUnknown"),
+        ([fresh("a"), *[cell("a", status=Status.INVALID)] * 3], "InvalidCells"),
+        ([*LOPSIDED, *[cell(f"d{n}", status=Status.INVALID) for n in range(9)]], "ErrorsLopsided"),
+        ([fresh(f"c{n % 2}") for n in range(60)], "AcceptanceReached"),
+    ],
+)  # fmt: skip
+def test_every_reason_of_a_log_is_the_same(cells: list[Cell], reason: str) -> None:
+    assert same(cells)["reason"] == reason
+
+
+def test_more_units_of_a_case_than_any_test_counts_change_nothing() -> None:
+    rng = random.Random(5)
+    cells = [fresh(f"c{n % 3}", cached=rng.randrange(50), bad=rng.random() < 0.02) for n in range(300)]
+    same(cells)
+    same(cells, QUICK)
+
+
+def test_a_log_of_thousands_is_the_same_in_whatever_order() -> None:
+    rng = random.Random(7)
+    cells = [
+        Cell(
+            rng.choice(ARMS),
+            f"c{rng.randrange(40)}",
+            bad=rng.random() < 0.1,
+            server_epoch="e",
+            started_at=START + place,
+            prompt_tokens=1000,
+            cached_tokens=(cached := rng.choice([0, 0, 996])),
+            processed_tokens=1000 - cached,
+            prefill_ms=rng.uniform(1, 100) if cached else rng.uniform(500, 3000),
+            request_id=f"r{rng.randrange(3000)}",
+        )
+        for place in range(5000)
+    ]
+    told = same(cells)
+    assert told["arms"][CANDIDATE]["copies"] > 500
+    unnumbered = [replace(each, request_id=None) for each in cells]
+    assert same(rng.sample(unnumbered, len(cells)))["arms"] == same(unnumbered)["arms"]
+    same(rng.sample(cells, len(cells)))
+
+
+def test_a_row_is_the_cell_it_was_made_of() -> None:
+    whole = fresh("a", prompt_sha256="x", replicate=2, request_id="r", ended_at=9.0, output_sha256="o")
+    assert row_of(whole).cell() == whole
+    assert row_of(fresh("a")).cell() == fresh("a")
+    assert (row_of(whole, 5.0, True).first_token_ms, row_of(whole, 5.0, True).waited) == (5.0, True)
+    assert row_of(fresh("a", status=Status.FAILED)).outcome() is True
+    assert row_of(fresh("a", bad=None)).outcome() is None
+
+
+def test_numbers_stay_sorted_through_many_comings_and_goings() -> None:
+    rng = random.Random(3)
+    kept, plain = Rising(), list[float]()
+    for _ in range(8 * BLOCK):
+        value = float(rng.randrange(500))
+        kept.add(value)
+        plain.append(value)
+    plain.sort()
+    assert [kept[rank] for rank in (0, 1, BLOCK, 3 * BLOCK, len(plain) - 1)] == [
+        plain[rank] for rank in (0, 1, BLOCK, 3 * BLOCK, len(plain) - 1)
+    ]
+    rng.shuffle(gone := list(plain[: 7 * BLOCK]))
+    for value in gone:
+        kept.remove(value)
+    rest = plain[7 * BLOCK :]
+    assert [kept[rank] for rank in range(len(kept))] == rest
+    for missing in (-1.0, 1e9, 0.5):
+        with pytest.raises(ValueError, match="is not there"):
+            kept.remove(missing)
+    with pytest.raises(IndexError):
+        kept[len(rest)]
+    assert len(kept) == len(rest) == BLOCK
+
+
+def test_a_large_log_is_judged_by_the_candidate_it_names() -> None:
+    assert same([fresh("a", arm=BASELINE)])["arms"][CANDIDATE]["requests"] == 0
+    assert same([fresh("a")])["arms"][BASELINE] is None
