@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from prefillgate.cli import audit_log
+from prefillgate.cli.audit_large import LargeLog
 from prefillgate.cli.main import main
+from prefillgate.core.cells import Status
 from prefillgate.importers import registry
-from tests.support.cell_logs import fresh, line
+from tests.support.cell_logs import fresh, line, story
 from tests.support.tab_log import MARK, TabLog
 
 GOOD, BAD = "The change is sound and well tested. VERDICT: LGTM", "VERDICT: LGTM"
@@ -257,3 +260,20 @@ def test_each_label_is_restated_where_no_arms_are_told(tmp_path: Path, capsys: p
     many = written(tmp_path / "z", tabs(*(f"l{number}|a|0|9|x" for number in range(14))))
     main(["audit", many])
     assert "and 2 more labels" in capsys.readouterr().out
+
+
+def test_a_log_too_large_for_memory_is_judged_from_disk_to_the_same_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = json.dumps(line(fresh("a", status=Status.INVALID)) | {"http_status": 503}) + "\n"
+    told = "".join(json.dumps(line(each)) + "\n" for each in story())
+    path = written(tmp_path / "x", (told + busy * 3).encode())
+    small, _ = audited(capsys, path)
+    seen: list[int] = []
+    monkeypatch.setattr(audit_log, "MOST_IN_MEMORY", 50)
+    judge = LargeLog.judge
+    monkeypatch.setattr(LargeLog, "judge", lambda self, *more: (seen.append(1), judge(self, *more))[1])
+    large, _ = audited(capsys, path)
+    assert (large, seen) == (small, [1])
+    assert large["invalid"]["candidate"] == 3
+    assert large["reason"] == "ReplicateDue"
