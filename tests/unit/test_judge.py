@@ -62,6 +62,17 @@ def test_a_verdict_carries_its_plan() -> None:
     assert verdict.replicates == ()
 
 
+def test_two_engines_are_a_difference_that_the_verdict_names() -> None:
+    gate = started()
+    gate.apply(epoch(BASELINE, "e2", engine="vllm", settings=(("kv_cache_dtype", "fp8"), ("speculation", "on"))))
+    gate.apply(epoch(CANDIDATE, "e2", engine="sglang", settings=(("kv_cache_dtype", "auto"), ("speculation", "off"))))
+    assert judge(gate).differences == (
+        Difference("build", "engine", "vllm", "sglang", declared=False),
+        Difference("KV cache", "kv_cache_dtype", "fp8", "auto", declared=False),
+        Difference("draft head", "speculation", "on", "off", declared=False),
+    )
+
+
 def test_a_run_that_would_go_on_holds_when_it_is_asked_now() -> None:
     decision = judge(started()).decision
     assert (decision.decision, decision.promotion, decision.rollback) == (Outcome.HOLD, "Blocked", "Refused")
