@@ -294,3 +294,13 @@ def test_slow_is_more_than_so_many_milliseconds_a_token_after_the_first(
     tokens: int | None, decode_ms: float | None, expected: bool | None
 ) -> None:
     assert slow(fresh("a", output_tokens=tokens, decode_ms=decode_ms), 10.0, 16) is expected
+
+
+def test_a_request_met_again_is_remembered_longer_than_one_that_was_not() -> None:
+    classifier = LiveClassifier()
+    for number in range(4096):
+        classifier.take(fresh("same", request_id=f"r{number}"))
+    assert classifier.take(fresh("same", request_id="r0", choice_index=1)).cell_class is CellClass.COPY
+    classifier.take(fresh("same", request_id="one more"))
+    assert classifier.take(fresh("same", request_id="r0", choice_index=2)).cell_class is CellClass.COPY
+    assert classifier.take(fresh("same", request_id="r1", choice_index=1)).cell_class is CellClass.FRESH
