@@ -208,3 +208,21 @@ def test_a_reader_whose_session_was_ended_reads_on(run, plan, measured, server):
     with PostgresJournal.open_readonly(run) as reader:
         server.ask(f"SELECT pg_terminate_backend({backend(reader)}, 5000)")
         assert reader.texts(0) == Texts("kept")
+
+
+def test_a_text_is_waited_for_while_the_server_restarts(own_server, plan, measured, monkeypatch):
+    url = f"{own_server.address()}?run=night"
+    with PostgresJournal.create(url, plan) as journal:
+        journal.append(measured(0), Texts("kept"))
+        own_server.stop()
+        restart = threading.Timer(0.5, own_server.start)
+        restart.start()
+        assert journal.texts(0) == Texts("kept")
+        restart.join()
+        own_server.stop()
+        monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.3)
+        with pytest.raises(StoreAway, match="the server cannot be reached, or went away"):
+            journal.texts(0)
+        own_server.start()
+        journal.append(measured(1))
+    assert stored_ids(url) == [0, 1]

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ import pytest
 
 from prefillgate.api.store_address import store_address
 from prefillgate.cli.main import main
+from prefillgate.cli.running import RunBroken
 from prefillgate.core.cells import Status
 from prefillgate.core.gate import Gate, fold
-from prefillgate.core.journal import CellMeasured, Overridden, Planned
-from prefillgate.evidence import SqliteJournal, StoreError, read_store, store_facts
+from prefillgate.core.journal import CellMeasured, Event, Overridden, Planned
+from prefillgate.evidence import SqliteJournal, StoreError, postgres, read_store, store_facts
 from tests.support.postgres import PostgresServer, recorded, running_server
-from tests.support.runs import bench, ended, generations, measured, probes, start
+from tests.support.runs import Watch, bench, ended, generations, measured, probes, start
 from tests.support.simulated import SimulatedServer, start_simulated
 from tests.support.stores import Played
 
@@ -131,6 +133,14 @@ def test_a_run_killed_at_any_instant_resumes_and_decides_as_a_file_would(
         name, *more = words
         assert said(name, url, *more) == said(name, str(path), *more)
     assert json.loads(said("decide", url, "--json")[1]) == last.json
+    for name, store in (("one", url), ("other", str(path))):
+        assert said("export", store, "-o", name)[0] == 0
+        assert said("verify", name)[0] == 0
+    one, other = (
+        {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in (tmp_path / "one", tmp_path / "other")
+    )
+    assert one == other != {}
     assert (tmp_path / ".prefillgate" / "killed.html").read_text(encoding="utf-8") == said("report", url)[1]
     assert not list(tmp_path.glob("postgresql*"))
 
@@ -148,6 +158,31 @@ def test_a_run_goes_on_through_a_restart_of_the_database(tmp_path: Path, healthy
         gate = gate_of(url)
     assert gate.session == 0  # it was never resumed
     assert list(gate.measured) == list(range(len(gate.measured)))
+
+
+def test_a_database_that_stays_away_ends_the_run_and_the_same_request_goes_on(
+    tmp_path: Path, healthy: SimulatedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.3)
+    work = bench(tmp_path)
+
+    def stop(gate: Gate, event: Event) -> None:
+        if len(gate.measured) == 4:
+            server.stop()
+
+    with running_server("fsync=off") as server, start_simulated(seed=2, text_seed=9) as candidate:
+        url = f"{recorded(server).address()}?run=night"
+        request = replace(work.request(healthy.url, candidate.url), store=store_address(url))
+        with pytest.raises(RunBroken, match=r"the server cannot be reached, or went away|is not known yet") as broken:
+            work.run(request, Watch(acts=[stop]))
+        assert broken.value.exit_code == 1
+        server.start()
+        before = gate_of(url)
+        gate = work.run(request).gate
+    assert len(before.measured) == 4
+    assert all(gate.measured[cell_id] == event for cell_id, event in before.measured.items())
+    assert list(gate.measured) == list(range(len(gate.measured)))
+    assert gate.session == 1
 
 
 def test_an_interrupted_run_without_a_name_ends_with_the_command_that_resumes_it(

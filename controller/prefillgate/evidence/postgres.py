@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import psycopg
 
@@ -38,6 +40,8 @@ from prefillgate.evidence.versions import CREATED_BY, SCHEMA
 
 RECONNECT_SECONDS = 30.0
 _PAUSE_SECONDS = 0.1
+
+T = TypeVar("T")
 _TRIES = 20
 
 
@@ -133,8 +137,20 @@ class _Reader:
             except psycopg.Error:
                 if not lost(self.connection):
                     raise
-            self.reconnect()
-            return self._texts(seq)
+        return self._when_back(lambda: self._texts(seq))
+
+    def _when_back(self, work: Callable[[], T]) -> T:
+        """Do `work` on a new connection once there is one. Raises `StoreAway` after `RECONNECT_SECONDS`."""
+        until = time.monotonic() + RECONNECT_SECONDS
+        while True:
+            try:
+                self.reconnect()
+                with translated(self._url):
+                    return work()
+            except StoreAway:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
 
     def reconnect(self) -> None:
         """A new connection in place of a lost one. Raises `StoreError`."""
@@ -203,27 +219,23 @@ class _Writer(_Reader):
 
     def _settle(self, entry: Entry, tail: str) -> None:
         """The connection went while `entry` was under way: look whether it is there, and write it if it is not."""
-        until = time.monotonic() + RECONNECT_SECONDS
-        while True:
-            try:
-                self.reconnect()
-                with translated(self._url):
-                    if not self._is_there(entry, tail):
-                        self._write(entry, tail)
-                return
-            except StoreAway as error:
-                if time.monotonic() < until:
-                    time.sleep(_PAUSE_SECONDS)
-                    continue
-                self._over = (
-                    f"{self._url}: the connection was lost while event {entry.seq} was written, and the server did not "
-                    f"come back within {RECONNECT_SECONDS:g} s: whether it is there is not known yet. Run the same "
-                    "command again: it looks, and goes on from there."
-                )
-                raise StoreAway(self._over) from error
-            except StoreError as error:
-                self._over = str(error)
-                raise
+
+        def look() -> None:
+            if not self._is_there(entry, tail):
+                self._write(entry, tail)
+
+        try:
+            self._when_back(look)
+        except StoreAway as error:
+            self._over = (
+                f"{self._url}: the connection was lost while event {entry.seq} was written, and the server did not "
+                f"come back within {RECONNECT_SECONDS:g} s: whether it is there is not known yet. Run the same command "
+                "again: it looks, and goes on from there."
+            )
+            raise StoreAway(self._over) from error
+        except StoreError as error:
+            self._over = str(error)
+            raise
 
     def _is_there(self, entry: Entry, tail: str) -> bool:
         """Whether the run ends with `entry`, and not with the event before it. The old session is over by now."""
