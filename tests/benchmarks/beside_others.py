@@ -1,9 +1,9 @@
-"""CPU per request and resident memory of the gate, a bare httpx loop, and guidellm or aiperf, on one simulated server.
+"""CPU per request and resident memory of the gate, a bare httpx loop, and guidellm, on one simulated server.
 
 Each is a process of its own and sends prompts of about 15 kB one at a time; the server is another one, so its CPU is in
 no figure. CPU is user and system time of the process and what it started; start-up is shown apart, from a run of a
-quarter of the length. guidellm and aiperf are installed into an environment of their own under the cache folder (or
-named by the variables GUIDELLM and AIPERF); one that does not install is left out with a message.
+quarter of the length. guidellm is installed into an environment of its own under the cache folder (or named by the
+variable GUIDELLM); where it does not install it is left out with a message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -94,48 +95,34 @@ def gate(url: str, folder: Path, requests: int) -> Spent:
     return Spent(used.cpu_seconds, used.resident_mib, len(cells.stdout.splitlines()))
 
 
-def installed(name: str) -> Path | None:
-    """The program of a package in its own environment, installed if need be; None with a message where that fails."""
-    named = os.environ.get(name.upper())
-    place = Path(named) if named else CACHE / name / "bin" / name
+def guidellm_program() -> Path | None:
+    """The program, installed if need be (some 6 GB); None with a message where that fails."""
+    named = os.environ.get("GUIDELLM")
+    place = Path(named) if named else CACHE / "guidellm" / "bin" / "guidellm"
+    pip = [str(CACHE / "guidellm" / "bin" / "pip"), "install", "--quiet", "guidellm"]
+    if not place.exists() and not named:
+        for step in ([sys.executable, "-m", "venv", str(CACHE / "guidellm")], pip):
+            if subprocess.run(step, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
+                break
     if place.exists():
         return place
-    steps = (
-        [sys.executable, "-m", "venv", str(CACHE / name)],
-        [str(CACHE / name / "bin" / "pip"), "install", "-q", name],
-    )
-    for step in steps if not named else ():
-        if subprocess.run(step, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
-            break
-    if place.exists():
-        return place
-    print(f"{name} is left out: it does not install here ({place} is not there)")
+    print(f"guidellm is left out: it does not install here ({place} is not there)")
     return None
 
 
-def others() -> dict[str, Program]:
-    """Those of guidellm and aiperf that install; the second only where the first does not."""
-    program = installed("guidellm")
-    if program is not None:
-        return {"guidellm": lambda url, folder, requests: _guidellm(program, url, folder, requests)}
-    program = installed("aiperf")
-    if program is not None:
-        return {"aiperf": lambda url, folder, requests: _aiperf(program, url, folder, requests)}
-    return {}
-
-
-def _guidellm(program: Path, url: str, folder: Path, requests: int) -> Spent:
-    command = [str(program), "benchmark", "--target", url, "--profile", "synchronous", "--max-requests", str(requests)]
-    command += ["--data", str(folder / "prompts.jsonl"), "--data-args", '{"prompt_column": "prompt"}']
-    command += ["--request-type", "text_completions", "--output-dir", str(folder), "--disable-console"]
-    return spend([*command, "--processor", str(folder / "none")], requests, folder)
-
-
-def _aiperf(program: Path, url: str, folder: Path, requests: int) -> Spent:
-    command = [str(program), "profile", "--url", url, "--endpoint-type", "completions", "--streaming", "--model", "m"]
-    command += ["--input-file", str(folder / "prompts.jsonl"), "--custom-dataset-type", "single_turn"]
-    command += ["--request-count", str(requests), "--concurrency", "1", "--ui", "none", "--tokenizer", "builtin"]
-    return spend(command, requests, folder)
+def guidellm(program: Path, url: str, folder: Path, requests: int) -> Spent:
+    """Its synchronous benchmark over the same prompts. It needs no tokenizer where the server tells token counts."""
+    options = {
+        "backend": f"kind=openai_http,target={url},request_format=/v1/completions",
+        "profile": "kind=synchronous",
+        "constraint": f"kind=max_requests,count={requests}",
+        "data": f"kind=json_file,path={folder / 'prompts.jsonl'}",
+        "output": f"kind=json,path={folder / 'guidellm.json'}",
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    used = spend([str(program), "run", *words, "--disable-console"], requests, folder)
+    (benchmark,) = json.loads((folder / "guidellm.json").read_text(encoding="utf-8"))["benchmarks"]
+    return replace(used, requests=len(benchmark["requests"]["successful"]))
 
 
 def main() -> int:
@@ -144,11 +131,13 @@ def main() -> int:
         folder = Path(outer)
         write_answers(folder / "answers.jsonl")
         write_set(folder / "set.jsonl", OUTPUT_TOKENS)
-        bodies = [json.loads(line)["body"] for line in (folder / "set.jsonl").read_text().splitlines()]
-        (folder / "prompts.jsonl").write_text(
-            "".join(json.dumps({"prompt": b["prompt"], "text": b["prompt"]}) + "\n" for b in bodies)
-        )
-        programs: dict[str, Program] = {"httpx loop": bare, "prefillgate": gate, **others()}
+        prompts = [json.loads(line)["body"]["prompt"] for line in (folder / "set.jsonl").read_text().splitlines()]
+        rows = [json.dumps({"prompt": prompt, "output_tokens_count": OUTPUT_TOKENS}) for prompt in prompts]
+        (folder / "prompts.jsonl").write_text("\n".join(rows * -(-MANY // len(rows))) + "\n", encoding="utf-8")
+        programs: dict[str, Program] = {"httpx loop": bare, "prefillgate": gate}
+        installed = guidellm_program()
+        if installed is not None:
+            programs["guidellm"] = partial(guidellm, installed)
         print(f"{'program':<12} {'requests':>8} {'CPU ms a request':>17} {'start-up ms':>12} {'resident MiB':>13}")
         for name, program in programs.items():
             with start_simulated(text_seed=3, answers=str(folder / "answers.jsonl")) as server:
