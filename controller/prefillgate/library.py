@@ -15,32 +15,27 @@ allowed.
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from prefillgate.api.cell_log import EXTRA_FIELDS, FIELDS
-from prefillgate.api.check_type import ASKING, CheckType
-from prefillgate.api.errors import InputError, PolicyError, Problem, shown
-from prefillgate.api.policy import PolicyDocument, load_policy
-from prefillgate.api.replay_set import COMPLETIONS, Case
+from prefillgate.api.errors import InputError, Problem, shown
+from prefillgate.api.policy import load_policy
 from prefillgate.core.audit import audit_facts
 from prefillgate.core.cells import CANDIDATE, Cell, ColdProof, Status
-from prefillgate.core.flags import flag_outcome
 from prefillgate.core.freshness import Classified
 from prefillgate.core.freshness import classify as _classify
-from prefillgate.core.journal import CheckOutcome, Texts
+from prefillgate.core.journal import Texts
 from prefillgate.core.judge import write_verdict
-from prefillgate.core.policy import Flag
-from prefillgate.core.quality import Output
 from prefillgate.core.units import count_arm
 from prefillgate.core.verdict import ArmCounts, CellClass, Verdict
 from prefillgate.importers.base import Asked
 from prefillgate.importers.records import Damaged
 from prefillgate.importers.replies import Beside, asked_of, whole_reply
 from prefillgate.importers.replies import read_reply as _read_reply
-from prefillgate.replay.checks import CheckSuite
+from prefillgate.replay.one_output import OneOutputChecks, one_output_checks
 
 __all__ = [
     "ArmCounts",
@@ -60,8 +55,6 @@ __all__ = [
 ]
 _CELL_FIELDS = tuple(field.name for field in fields(Cell))
 _RULES = {name: rule for name, rule in {**FIELDS, **EXTRA_FIELDS}.items() if name in _CELL_FIELDS}
-_NEED_MORE = (CheckType.EQUAL_TO_BASELINE, CheckType.FOREIGN_TEXT, CheckType.EXPECT)
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +103,8 @@ def score(replies: Iterable[Reply], policy: str | Path = "standard") -> list[Cel
     Raises `PolicyError` (an `InputError`) for a policy that cannot be read, and for one with checks that run a program
     or ask a model, which this does not do. Checks that need other outputs (expected, equal, foreign) are left out.
     """
-    document = load_policy(policy)
-    suite, pass_cut = _suite(document)
-    return [_scored(reply, suite, pass_cut) for reply in replies]
+    checks = one_output_checks(load_policy(policy))
+    return [_scored(reply, checks) for reply in replies]
 
 
 def classify(cells: Iterable[Cell]) -> list[Classified]:
@@ -149,36 +141,12 @@ def decide(cells: Iterable[Cell], policy: str | Path = "standard", title: str = 
     return write_verdict(audit_facts(checked, load_policy(policy).policy, title))
 
 
-def _suite(document: PolicyDocument) -> tuple[CheckSuite, bool]:
-    declared = document.checks
-    where = str(document.source) if document.source else f"policy {document.name}"
-    for spec in declared or ():
-        if spec.type in ASKING:
-            what = f"{spec.type} runs a program or asks a model"
-            raise PolicyError(Problem(where, f"check {spec.name}", what, "checks that look at one output"))
-    kept = None if declared is None else tuple(spec for spec in declared if spec.type not in _NEED_MORE)
-    pass_cut = not any(spec.type is CheckType.CUT for spec in kept or ())
-    return CheckSuite.from_policy(replace(document, checks=kept)), pass_cut
-
-
-def _scored(reply: Reply, suite: CheckSuite, pass_cut: bool) -> Cell:
+def _scored(reply: Reply, checks: OneOutputChecks) -> Cell:
     cell, texts = reply.cell, reply.texts
     if texts is None or cell.bad is not None or cell.status is not Status.OK:
         return cell
-    output = Output(texts.content, texts.reasoning, texts.tool_calls, cell.finish_reason)
-    path, body = (reply.asked.path, dict(reply.asked.body)) if reply.asked is not None else (COMPLETIONS, {})
-    outcomes: Sequence[CheckOutcome] = _at_once(suite.run(Case(cell.case_id, path, body), output))
-    return replace(cell, bad=flag_outcome(Flag("bad", ()), outcomes, pass_cut))
-
-
-def _at_once(work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of a coroutine that waits for nothing: a notebook has an event loop already, so none is started."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    work.close()
-    raise RuntimeError("a check that looks at one output waited for something")
+    path, body = (reply.asked.path, reply.asked.body) if reply.asked is not None else (None, {})
+    return replace(cell, bad=checks.judge(cell, texts, path, body)[0])
 
 
 def _as_mapping(value: Any, field: str) -> Mapping[str, Any]:

@@ -235,7 +235,7 @@ def test_checks_that_start_programs_or_ask_models_are_refused_by_name(
     path = written(tmp_path / "x", tabs("-|a|0|9|x"))
     own = policy(tmp_path / "p.yaml", "{type: Exec, name: mine, exec: {arguments: [sh]}}")
     _, said = audited(capsys, path, "--checks", own, code=2)
-    assert "check mine: Exec starts a program or asks a model, which an audit never does" in said
+    assert "check mine: Exec starts a program or asks a model, which is not done here" in said
     left = policy(tmp_path / "q.yaml", "{type: EqualToBaseline}", "{type: NotEmpty}")
     assert "equal_to_baseline needs more than the output" in audited(capsys, path, "--checks", left)[1]
     none = policy(tmp_path / "r.yaml", "{type: EqualToBaseline}")

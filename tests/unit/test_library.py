@@ -113,7 +113,7 @@ def test_checks_that_run_a_program_are_refused_by_name(tmp_path: Path) -> None:
     spec = "spec:\n  marginPercent: 10\n  checks:\n  - {type: Exec, name: lint, exec: {arguments: [lint]}}\n"
     policy = tmp_path / "exec.yaml"
     policy.write_text(f"apiVersion: prefillgate.io/v1alpha1\nkind: PromotionPolicy\nmetadata: {{name: e}}\n{spec}")
-    with pytest.raises(InputError, match=r"exec\.yaml: check lint: Exec runs a program or asks a model"):
+    with pytest.raises(InputError, match=r"exec\.yaml: check lint: Exec starts a program or asks a model"):
         score(read_reply(reply(), BODY), policy)
 
 

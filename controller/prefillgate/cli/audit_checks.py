@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from prefillgate.cli.speaking import say
 
 if TYPE_CHECKING:
     from prefillgate.importers.base import Imported
-    from prefillgate.replay.checks import CheckSuite
+    from prefillgate.replay.one_output import OneOutputChecks
 
 
 @dataclass(slots=True)
@@ -40,18 +38,10 @@ class Checked:
 
 @dataclass(slots=True)
 class OutputChecks:
-    """The checks of a policy over the outputs of a log. Use it as a context manager: it holds an event loop."""
+    """The checks of a policy over the outputs of a log."""
 
-    suite: CheckSuite
-    cut_is_bad: bool  # only where the policy says so: people limit tokens for many reasons
+    checks: OneOutputChecks
     told: Checked = field(default_factory=Checked)
-    _loop: asyncio.Runner = field(default_factory=asyncio.Runner)
-
-    def __enter__(self) -> OutputChecks:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._loop.close()
 
     def fill(self, found: Imported) -> Imported:
         """The record with `bad` from its output; as it is where it has an outcome already, or no output."""
@@ -72,17 +62,10 @@ class OutputChecks:
         return replace(found, line=replace(found.line, cell=replace(cell, bad=bad)))
 
     def _judge(self, found: Imported) -> bool | None:
-        from prefillgate.api.replay_set import COMPLETIONS, Case
-        from prefillgate.core.flags import flag_outcome
-        from prefillgate.core.policy import Flag
-        from prefillgate.core.quality import Output
-
         texts, asked = found.texts, found.asked
         assert texts is not None
-        output = Output(texts.content, texts.reasoning, texts.tool_calls, found.line.cell.finish_reason)
-        case = Case(found.line.cell.case_id, asked.path if asked else COMPLETIONS, dict(asked.body) if asked else {})
-        outcomes = self._loop.run(self.suite.run(case, output))
-        bad = flag_outcome(Flag("bad", ()), outcomes, pass_cut=not self.cut_is_bad)
+        path, body = (asked.path, asked.body) if asked is not None else (None, {})
+        bad, outcomes = self.checks.judge(found.line.cell, texts, path, body)
         if bad is None:
             first = next((each for each in outcomes if each.bad is None), None)
             self.told.erred += 1
@@ -92,31 +75,14 @@ class OutputChecks:
 
 
 def load_checks(policy: str) -> OutputChecks:
-    """The checks of a policy that look at one output alone.
+    """The checks of a policy that look at one output alone; those that need others are left out, and that is said.
 
-    Those that run a program or ask a model are refused by name: a log of strangers must not start either. Those that
-    need other outputs are left out, and that is said. Raises `InputError`.
+    Raises `InputError`, also for checks that run a program or ask a model.
     """
-    from prefillgate.api.check_type import CheckType
-    from prefillgate.api.errors import PolicyError, Problem
     from prefillgate.api.policy import load_policy
-    from prefillgate.replay.checks import CheckSuite
+    from prefillgate.replay.one_output import one_output_checks
 
-    document = load_policy(policy)
-    where = str(document.source) if document.source else f"policy {document.name}"
-    allowed = "checks that look at one output; `prefillgate run` makes the others"
-    kept, problems = [], []
-    for spec in document.checks or ():
-        if spec.type in (CheckType.EXEC, CheckType.JUDGE):
-            what = f"{spec.type} starts a program or asks a model, which an audit never does"
-            problems.append(Problem(where, f"check {spec.name}", what, allowed))
-        elif spec.type in (CheckType.EQUAL_TO_BASELINE, CheckType.FOREIGN_TEXT, CheckType.EXPECT):
-            say(f"prefillgate: note: {spec.name} needs more than the output and was left out")
-        else:
-            kept.append(spec)
-    if problems:
-        raise PolicyError(*problems)
-    if document.checks is not None and not kept:
-        raise PolicyError(Problem(where, "checks", "no check is left to make", allowed))
-    suite = CheckSuite.from_policy(replace(document, checks=None if document.checks is None else tuple(kept)))
-    return OutputChecks(suite, any(spec.type is CheckType.CUT for spec in kept))
+    checks = one_output_checks(load_policy(policy))
+    for name in checks.left_out:
+        say(f"prefillgate: note: {name} needs more than the output and was left out")
+    return OutputChecks(checks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,15 +103,14 @@ def read_request(request: LogRequest) -> ReadLog:
 
     account = Account()
     log = ReadLog(request.title, account)
-    with ExitStack() as stack:
-        checks = None
-        if request.checks is not None:
-            from prefillgate.cli.audit_checks import load_checks
+    checks = None
+    if request.checks is not None:
+        from prefillgate.cli.audit_checks import load_checks
 
-            checks = stack.enter_context(load_checks(request.checks))
-            log.checked = checks.told
-        for record in _records(request, account):
-            log.take(record if checks is None else checks.fill(record))
+        checks = load_checks(request.checks)
+        log.checked = checks.told
+    for record in _records(request, account):
+        log.take(record if checks is None else checks.fill(record))
     check_labels(request.wanted, account)
     if not log.requests and log.large is None and not account.unscored:
         why = _unanswered_note(account) or _unread_note(account) or "it holds none"

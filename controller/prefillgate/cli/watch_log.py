@@ -84,20 +84,20 @@ def command(files: tuple[Path, ...], **options: Any) -> int:
     try:
         numbers = load_policy(options["policy"]).policy.alarm
         with ExitStack() as stack:
-            rule = _rule(options, stack)
+            rule = _rule(options)
             shared = _shared(numbers, rule, options, stack)
             return _watched(shared, _readers(files, shared, options), options)
     except InputError as error:
         return say_problems(error)
 
 
-def _rule(options: dict[str, Any], stack: ExitStack) -> Rule:
+def _rule(options: dict[str, Any]) -> Rule:
     from prefillgate.cli.audit_checks import load_checks
     from prefillgate.cli.watching import Rule
 
     if options["count_only"]:
         return Rule(count_only=True)
-    return Rule(stack.enter_context(load_checks(options["policy"])), options["slow_decode_ms"])
+    return Rule(load_checks(options["policy"]), options["slow_decode_ms"])
 
 
 def _shared(numbers: AlarmPolicy, rule: Rule, options: dict[str, Any], stack: ExitStack) -> Watching:
