@@ -58,7 +58,7 @@ class Watching:
     error: Exception | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    _saved_at: float = field(default_factory=time.monotonic)
+    _saved_at: float = float("-inf")  # the first place at once: from then on a rotation is followed whatever happens
     _changed: bool = False
 
     def take(self, name: str, found: list[Found], place: Place | None, life: Life) -> None:
