@@ -33,6 +33,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 CORE = Path("controller/prefillgate/core")
 EXCUSE = "# equivalent mutant:"
@@ -232,6 +234,20 @@ class MutantLoader(importlib.machinery.SourceFileLoader):
         return compile(self._mutant.tree(), self.path, "exec")
 
 
+class BeforeRewriting:
+    """A pytest plugin that puts the mutant before pytest's own import hook, which takes every module of a package
+    that brings a plugin, and so every module of this one."""
+
+    def __init__(self, mutant: Mutant | None) -> None:
+        self._mutant = mutant
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self) -> None:
+        """Comes after that hook and before anything of the tests is imported."""
+        if self._mutant is not None:
+            sys.meta_path.insert(0, MutantFinder(self._mutant))
+
+
 def start(tree: Path, mutant: Mutant | None, tests: Sequence[str], log: Path) -> int:
     """Fork a process that runs `tests` in the copy `tree` with the mutant in place; returns its id."""
     sys.stdout.flush()
@@ -247,11 +263,8 @@ def start(tree: Path, mutant: Mutant | None, tests: Sequence[str], log: Path) ->
         descriptor = os.open(log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
-        if mutant is not None:
-            sys.meta_path.insert(0, MutantFinder(mutant))
-        import pytest
-
-        code = int(pytest.main(["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]))
+        options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        code = int(pytest.main([*options, *tests], plugins=[BeforeRewriting(mutant)]))
     finally:
         sys.stdout.flush()
         os._exit(code)
