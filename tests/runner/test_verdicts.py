@@ -152,11 +152,11 @@ def test_a_counter_that_lies_never_counts_as_a_fresh_prefill(
     assert finished.verdict.candidate.decision_prefills <= len(cells) - reused
 
 
-def test_no_way_to_prove_a_fresh_prefill_is_told_before_the_candidates_budget_is_spent(
-    healthy: SimulatedServer, tmp_path: Path
-) -> None:
+def test_no_way_to_prove_a_fresh_prefill_is_told_before_the_candidates_budget_is_spent(tmp_path: Path) -> None:
     work = bench(tmp_path)
-    with start_simulated(seed=2, text_seed=9, dialect="openai", fault=["cached-absent=1"]) as candidate:
+    options: dict[str, Any] = {"text_seed": 9, "dialect": "openai"}
+    silent = start_simulated(seed=2, fault=["cached-absent=1"], **options)
+    with start_simulated(seed=1, **options) as healthy, silent as candidate:
         decision = work.run(work.request(healthy.url, candidate.url)).verdict.decision
         assert probes(candidate.truth()) == len(candidate.truth())
     assert (decision.decision, decision.reason) == ("hold", "IndependenceUnknown")

@@ -122,7 +122,11 @@ class OpenAIRoutes:
                 allowed = ", ".join(self.cold_means)
                 raise TerminalEngineError(f"{self.name} has no cold proof {request.cold_proof!r}; it has: {allowed}")
             means(editor, request)
+        self._extend(editor)
         return editor.prepared(request.path)
+
+    def _extend(self, editor: BodyEditor) -> None:
+        """Set what else this family must be asked for."""
 
     async def generate(self, request: PreparedRequest, timeout_seconds: float) -> Answer:
         """Send once; never raises for what a server does, never retries."""
