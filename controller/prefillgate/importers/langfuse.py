@@ -57,19 +57,7 @@ class LangfuseExport:
     def read(self, source: Source) -> Iterator[Found]:
         """A cell for each generation."""
         seen = Seen()
-        for found in _rows(source):
-            if isinstance(found, Unread):
-                yield found
-                continue
-            where, row = found
-            try:
-                told = _observation(row, where)
-            except Damaged as damage:
-                yield Unread(where, str(damage))
-                continue
-            if isinstance(told, Imported):
-                seen.add(told)
-            yield told
+        yield from seen.tell(_rows(source), _observation)
         yield from seen.absent(_FLAGS)
 
 
@@ -113,18 +101,19 @@ def _cell(value: str) -> Any:
     return value
 
 
-def _observation(row: Record, where: str) -> Imported | Unread:
+def _observation(row: Record, where: str) -> Iterator[Imported | Unread]:
     kind = row.get("type")
     if not isinstance(kind, str):
         raise Damaged("no type: no observation of Langfuse")
     if kind.upper() != "GENERATION":
-        return Unread(where, NO_GENERATION)
+        yield Unread(where, NO_GENERATION)
+        return
     started = moment(row.get("startTime"))
     waited = between_ms(started, moment(row.get("completionStartTime")))
     if waited is None:
         waited = duration_ms(row.get("timeToFirstToken"))
     failed = row.get("level") == "ERROR"
-    return Told(
+    yield Told(
         where,
         asked=_asked(_parsed(row.get("input")), _parsed(row.get("modelParameters"))),
         label=text(row, "model") or text(row, "providedModelName"),

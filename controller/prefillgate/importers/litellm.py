@@ -46,19 +46,7 @@ class LiteLlm:
     def read(self, source: Source) -> Iterator[Found]:
         """A cell for each choice of each call that reached a server."""
         seen = Seen()
-        for record in _calls(source):
-            if isinstance(record, Unread):
-                yield record
-                continue
-            where, call = record
-            try:
-                found = _call(call, where)
-            except Damaged as damage:
-                yield Unread(where, str(damage))
-                continue
-            for each in found:
-                seen.add(each)
-                yield each
+        yield from seen.tell(_calls(source), _call)
         yield from seen.absent(FLAGS)
 
 

@@ -10,7 +10,7 @@ line hold exactly one of `acc` and `exact_match`, as 0 or 1. Any other score jud
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from prefillgate.importers.base import Absent, Asked, Found, Imported, Unread
@@ -39,23 +39,13 @@ class LmEvalSamples:
         """A cell for each request, and for each repeat of it."""
         seen = Seen()
         first_filter: Any = None
-        for record in records(source):
-            if isinstance(record, Unread):
-                yield record
-                continue
-            where, line = record
+
+        def told(line: Record, where: str) -> Iterable[Found]:
+            nonlocal first_filter
             first_filter = line.get("filter") if not seen.requests else first_filter
-            if line.get("filter") != first_filter:
-                yield Unread(where, SAME_REQUEST)
-                continue
-            try:
-                found = _requests(line, where)
-            except Damaged as damage:
-                yield Unread(where, str(damage))
-                continue
-            for each in found:
-                seen.add(each)
-                yield each
+            return _requests(line, where) if line.get("filter") == first_filter else [Unread(where, SAME_REQUEST)]
+
+        yield from seen.tell(records(source), told)
         yield from seen.absent({CACHED: SERVER_LOG, LENGTHS: SERVER_LOG})
         if seen.requests:
             yield Absent(STARTS, SERVER_LOG)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prefillgate.importers.base import Found, Imported, Prompted, Unread
+from prefillgate.importers.base import Found, Imported, Prompted
 from prefillgate.importers.openai_jsonl import CACHED_FLAG
 from prefillgate.importers.records import Damaged, Record, outline, records, text
 from prefillgate.importers.replies import Beside, asked_of, failed_request, read_reply
@@ -31,25 +31,8 @@ class OpenAIBatch:
     def read(self, source: Source) -> Iterator[Found]:
         """A cell for each choice of an output line, a `Prompted` for each input line."""
         seen = Seen()
-        prompted = False
-        for record in records(source):
-            if isinstance(record, Unread):
-                yield record
-                continue
-            where, line = record
-            try:
-                found = _line(line, where)
-            except Damaged as damage:
-                yield Unread(where, str(damage))
-                continue
-            for each in found:
-                if isinstance(each, Imported):
-                    seen.add(each)
-                else:
-                    prompted = True
-                yield each
-        flags = {what: flag for what, flag in FLAGS.items() if not (prompted and what == PROMPTS)}
-        yield from seen.absent(flags)
+        yield from seen.tell(records(source), _line)
+        yield from seen.absent(FLAGS)
 
 
 def begins_with_requests(head: bytes) -> bool:

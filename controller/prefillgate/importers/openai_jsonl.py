@@ -7,10 +7,10 @@ JSON or its stream as text, or an object that holds it as `body` beside `url` an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from prefillgate.importers.base import Asked, Found, Unread
+from prefillgate.importers.base import Asked, Found, Imported
 from prefillgate.importers.records import Damaged, Record, moment, outline, records, text
 from prefillgate.importers.replies import Beside, asked_of, read_reply, whole_reply
 from prefillgate.importers.seen import CACHED, LENGTHS, PROMPTS, Seen
@@ -42,20 +42,12 @@ class OpenAIJsonLines:
     def read(self, source: Source) -> Iterator[Found]:
         """A cell for each choice of each reply. Raises `ImportProblem` for a damaged stream."""
         seen = Seen()
-        for record in records(source):
-            if isinstance(record, Unread):
-                yield record
-                continue
-            where, line = record
-            try:
-                found = _paired(line, where) if "response" in line else read_reply(line, Beside(where))
-            except Damaged as damage:
-                yield Unread(where, str(damage))
-                continue
-            for each in found:
-                seen.add(each)
-                yield each
+        yield from seen.tell(records(source), _reply)
         yield from seen.absent(FLAGS)
+
+
+def _reply(line: Record, where: str) -> Iterable[Imported]:
+    return _paired(line, where) if "response" in line else read_reply(line, Beside(where))
 
 
 def _paired(line: Record, where: str) -> list[Any]:

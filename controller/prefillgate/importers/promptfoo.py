@@ -47,19 +47,7 @@ class PromptfooResults:
     def read(self, source: Source) -> Iterator[Found]:
         """A cell for each row that was a request. Raises `ImportProblem` for a damaged document."""
         seen = Seen()
-        for found in _rows(source):
-            if isinstance(found, Unread):
-                yield found
-                continue
-            where, row = found
-            try:
-                told = _row(row, where)
-            except Damaged as damage:
-                yield Unread(where, str(damage))
-                continue
-            if isinstance(told, Imported):
-                seen.add(told)
-            yield told
+        yield from seen.tell(_rows(source), _row)
         yield from seen.absent(_FLAGS)
         if seen.requests:
             yield Absent(STARTS, "the server's own log of the run")
@@ -85,12 +73,13 @@ def _rows(source: Source) -> Iterator[tuple[str, Record] | Unread]:
                 yield (at, row) if isinstance(row, dict) else Unread(at, "a row that is no object")
 
 
-def _row(row: Record, where: str) -> Imported | Unread:
+def _row(row: Record, where: str) -> Iterator[Imported | Unread]:
     response = mapping(row, "response")
     usage = mapping(response, "tokenUsage")
     counts = _counts(response, usage)
     if response.get("cached") is True or (count(usage, "cached") and not count(usage, "prompt")):
-        return Unread(where, FROM_CACHE)
+        yield Unread(where, FROM_CACHE)
+        return
     if not {"prompt", "response", "success"} & row.keys():
         raise Damaged("neither prompt, response nor success: no row of promptfoo")
     provider = row.get("provider")
@@ -100,7 +89,7 @@ def _row(row: Record, where: str) -> Imported | Unread:
     prompt = row.get("prompt")
     raw = prompt.get("raw") if isinstance(prompt, dict) else prompt
     failure = _failure(row, response)
-    return Told(
+    yield Told(
         where,
         asked=asked_text(raw, chat=":completion:" not in (label or "")),
         label=label,
