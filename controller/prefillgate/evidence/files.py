@@ -17,7 +17,15 @@ from pathlib import Path, PurePath
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
-from prefillgate.evidence.errors import RESTORE, StoreBusy, StoreDamaged, StoreError, StoreMissing, translate
+from prefillgate.evidence.errors import (
+    RESTORE,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreMissing,
+    translate,
+    translated,
+)
 
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], Result]
@@ -32,6 +40,13 @@ def uri(path: PurePath, mode: str) -> str:
     slash = "" if posix.startswith("/") else "/"
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     return f"file://{slash}{quote(os.fsencode(posix), safe='/:')}?{query}"
+
+
+def absolute(path: str | Path) -> Path:
+    """Through symbolic links, because SQLite puts its own files beside the real one."""
+    path = Path(path)
+    with translated(path):
+        return path.resolve()
 
 
 def beside(path: Path, suffix: str) -> Path:

@@ -28,7 +28,7 @@ from prefillgate.evidence.errors import (
     translated,
 )
 from prefillgate.evidence.facts import Moved
-from prefillgate.evidence.files import beside, read, uri
+from prefillgate.evidence.files import absolute, beside, read, uri
 from prefillgate.evidence.kept import Keeper, KeptJournal
 from prefillgate.evidence.ledger import Ledger
 from prefillgate.evidence.lock import WriterLock
@@ -49,7 +49,7 @@ class SqliteJournal(KeptJournal):
         Raises `StoreExists` when a file is there already, `StoreBusy` when it is just being made, `StoreRefused` for a
         plan that cannot be written.
         """
-        path = _absolute(path)
+        path = absolute(path)
         ledger = Ledger()
         entry = ledger.prepare(planned, None)
         ledger.record(entry)
@@ -69,7 +69,7 @@ class SqliteJournal(KeptJournal):
         Raises `StoreMissing`, `StoreForeign`, `StoreBusy` naming the process that writes it, `StoreVersion`,
         `StoreDamaged` naming the row.
         """
-        path = _absolute(path)
+        path = absolute(path)
         refuse_foreign(path)
         with _locked(path) as lock:
             return cls(path, *_open_writer(path, lock))
@@ -80,7 +80,7 @@ class SqliteJournal(KeptJournal):
 
         Creates and changes nothing. Raises `StoreMissing`, `StoreForeign`, `StoreVersion`, `StoreDamaged`.
         """
-        path = _absolute(path)
+        path = absolute(path)
         refuse_foreign(path)
         with named(str(path)):
             return cls(path, read(path, _load_readonly), _Reader(path))
@@ -91,7 +91,7 @@ def migrate_file(path: str | Path, target: int) -> Moved:
 
     Raises what `SqliteJournal.open` raises.
     """
-    path = _absolute(path)
+    path = absolute(path)
     refuse_foreign(path)
     with _locked(path) as lock:
         writer = _Writer(path, lock)
@@ -189,13 +189,6 @@ def _texts(connection: sqlite3.Connection, seq: int) -> tuple[object, object] | 
         "SELECT texts_sha256, texts FROM events WHERE seq = ?", (seq,)
     ).fetchone()
     return row
-
-
-def _absolute(path: str | Path) -> Path:
-    """Through symbolic links, because SQLite puts its own files beside the real one."""
-    path = Path(path)
-    with translated(path):
-        return path.resolve()
 
 
 def _refuse_existing(path: Path) -> None:

@@ -13,6 +13,7 @@ from prefillgate.api.store_address import PostgresUrl, StoreAddress
 from prefillgate.core.journal import Planned
 from prefillgate.evidence.errors import StoreError
 from prefillgate.evidence.facts import Moved, StoreFacts, file_facts
+from prefillgate.evidence.files import absolute
 from prefillgate.evidence.kept import KeptJournal
 from prefillgate.evidence.sqlite import SqliteJournal, migrate_file, refuse_foreign
 
@@ -53,8 +54,9 @@ def store_exists(where: StoreAddress) -> bool:
 def store_facts(where: StoreAddress) -> list[StoreFacts]:
     """What stands there: one store, or every run of a database where none is named. Raises `StoreError`."""
     if isinstance(where, Path):
-        refuse_foreign(where)
-        return [file_facts(where)]
+        path = absolute(where)
+        refuse_foreign(path)
+        return [file_facts(path)]
     found: list[StoreFacts] = _postgres("postgres_tables").facts(where)
     return found
 
