@@ -23,6 +23,7 @@ import importlib.machinery
 import importlib.util
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -284,13 +285,23 @@ def finished(pid: int, deadline: float) -> int | None:
 
 
 def stages(mutant: Mutant, tree: Path) -> list[list[str]]:
-    """Test files to try: first those of the module, then in the same go those that name it; at last all others."""
+    """Test files to try: first those of the module, then in the same go those that name it; at last all others.
+
+    Where no test file names the module, those that name a module that imports it stand for them.
+    """
     files = sorted((tree / "tests" / "unit").rglob("test_*.py"))
     stem = mutant.path.stem
     own = [f for f in files if f.stem == f"test_{stem}" or f.stem.startswith(f"test_{stem}_")]
-    naming = [f for f in files if f not in own and f"prefillgate.core.{stem}" in f.read_text(encoding="utf-8")]
+    naming = [f for f in files if f not in own and _names(f, stem)]
+    if not own and not naming:
+        above = [module.stem for module in (tree / CORE).glob("*.py") if _names(module, stem)]
+        naming = [f for f in files if any(_names(f, module) for module in above)]
     others = [f for f in files if f not in own and f not in naming]
     return [[str(file.relative_to(tree)) for file in part] for part in ([*own, *naming], others) if part]
+
+
+def _names(file: Path, stem: str) -> bool:
+    return re.search(rf"prefillgate\.core\.{stem}\b", file.read_text(encoding="utf-8")) is not None
 
 
 # The run

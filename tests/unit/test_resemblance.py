@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from prefillgate.core.resemblance import CROWD, SKETCH_SIZE, Distinct, common_and_all, sketch
+from prefillgate.core.resemblance import CROWD, SKETCH_SIZE, Distinct, common_and_all, looked_up, sketch
 
 WORDS = [f"w{number}" for number in range(5000)]
 
@@ -120,6 +120,23 @@ def test_the_index_finds_what_comparing_each_with_each_finds(percent: int) -> No
     index = Distinct(percent)
     assert [place for place, one in enumerate(sketches) if index.like(one) is None] == expected
     assert 10 < len(expected) < 150
+
+
+@pytest.mark.parametrize(
+    ("size", "percent", "first"),
+    [(128, 90, 13), (128, 100, 1), (128, 50, 65), (128, 1, 127), (107, 90, 12), (9, 90, 2), (8, 90, 1), (1, 50, 2)],
+)
+def test_one_more_of_the_first_hashes_is_looked_up_than_can_stand_in_one_alone(
+    size: int, percent: int, first: int
+) -> None:
+    """9 hashes at 90 %: the union has 10 at most, so one can stand alone; 107: 118, so 11; 108: 120, so 12."""
+    assert looked_up(size, percent) == first
+
+
+def test_only_the_hashes_that_are_looked_up_are_kept_in_the_index() -> None:
+    index = Distinct(90)
+    index.like(tuple(range(128)))
+    assert sorted(index._where) == list(range(13))
 
 
 def test_the_first_of_several_that_it_resembles_is_named() -> None:

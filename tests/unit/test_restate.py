@@ -16,6 +16,7 @@ from prefillgate.core.restate import (
     Table,
     claim_of,
     fold_prompts,
+    seems_there,
     seen_of,
 )
 from prefillgate.core.restated import Request, Restatement, restate
@@ -62,7 +63,7 @@ def test_a_partial_request_may_be_a_prefill() -> None:
 
 @pytest.mark.parametrize(("ms", "most"), [(49.9, 1), (50.0, 2), (None, 2)])
 def test_a_repeat_in_under_half_the_time_of_the_first_is_no_prefill(ms: float | None, most: int) -> None:
-    assert bounds(seen(length=100, ms=100.0), seen(length=100, ms=ms)) == Bounds(1, most, False)
+    assert bounds(seen(length=50, ms=100.0), seen(length=50, ms=ms)) == Bounds(1, most, False)
 
 
 def test_a_first_request_without_a_time_bounds_nothing() -> None:
@@ -140,6 +141,18 @@ def test_the_limit_is_five_percent_in_the_direction_of_the_requests() -> None:
     assert claim((3, 3, 0, 3), (3, 3, 0, 3)).standing is Standing.SURVIVES
     assert claim((3, 3, 0, 3), (2, 2, 0, 2)).standing is Standing.WEAKER
     assert claim((2, 2, 0, 2), (5, 5, 0, 5)).standing is Standing.NO_DIFFERENCE
+    assert claim((1, 2, 0, 38), (1, 2, 0, 38)).standing is Standing.SURVIVES  # 2/40
+    above = claim((3, 11, 0, 17), (5, 5, 0, 5))
+    assert above.p_by_request == pytest.approx(0.0503663, rel=1e-6)
+    assert above.standing is Standing.NO_DIFFERENCE
+    assert claim((5, 5, 0, 5), (3, 11, 0, 17)).standing is Standing.WEAKER
+
+
+@pytest.mark.parametrize(
+    ("p_value", "there"), [(0.0, True), (0.05, True), (0.05 + 4e-13, True), (0.05 + 6e-13, False), (None, False)]
+)
+def test_a_p_is_held_against_the_limit_to_twelve_digits(p_value: float | None, there: bool) -> None:
+    assert seems_there(p_value) is there
 
 
 def test_a_better_candidate_is_a_difference_too() -> None:

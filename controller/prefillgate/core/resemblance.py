@@ -46,6 +46,13 @@ def common_and_all(first: Sketch, second: Sketch) -> tuple[int, int]:
     return sum(value in both for value in union), len(union)
 
 
+def looked_up(size: int, percent: int) -> int:
+    """How many of the first of `size` hashes are looked up: more than can stand in one of two texts alone, if they
+    resemble each other by `percent`. Their union has at most `size` / `percent` % hashes, cut to `SKETCH_SIZE`."""
+    union = min(SKETCH_SIZE, 100 * size // percent)
+    return (100 - percent) * union // 100 + 1
+
+
 class Distinct:
     """Keeps a text unless it resembles one that is kept already, in about the same time for each.
 
@@ -63,7 +70,7 @@ class Distinct:
 
     def like(self, text: Sketch) -> int | None:
         """The number, from 0, of the first kept text that `text` resembles; None after it was kept itself."""
-        first = text[: self._prefix(len(text))]
+        first = text[: looked_up(len(text), self._percent)]
         near = {at for value in first if len(found := self._where.get(value, ())) < CROWD for at in found}
         for at in sorted(near):
             common, union = common_and_all(self._kept[at], text)
@@ -75,7 +82,3 @@ class Distinct:
                 found.append(len(self._kept))
         self._kept.append(text)
         return None
-
-    def _prefix(self, size: int) -> int:
-        union = min(SKETCH_SIZE, 100 * size // self._percent)
-        return (100 - self._percent) * union // 100 + 1

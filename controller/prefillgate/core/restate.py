@@ -19,6 +19,7 @@ from prefillgate.core.freshness import TIMING_RATIO, Classified
 from prefillgate.core.verdict import CellClass
 
 CLAIM_P = 0.05  # one-sided: at most this a difference seems to be there
+P_DIGITS = 12  # after the point; Fisher's p of 1 of 2 against 0 of 38 is 0.05, and as a float a little more
 _UNSURE = frozenset({CellClass.UNKNOWN, CellClass.PARTIAL})
 
 
@@ -186,17 +187,18 @@ def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table) -> Claim:
     naive, honest, least = (table.p_value(worse) for table in (by_request, by_prefill, by_prompt))
     if naive is None:
         standing = Standing.NOT_COMPARED
-    elif naive > CLAIM_P:
+    elif not seems_there(naive):
         standing = Standing.NO_DIFFERENCE
-    elif _holds(honest) or (honest is None and _holds(least)):
+    elif seems_there(honest) or (honest is None and seems_there(least)):
         standing = Standing.SURVIVES
     else:
         standing = Standing.UNPROVEN if honest is None else Standing.WEAKER
     return Claim(standing, worse, by_request, by_prefill, by_prompt, naive, honest, least)
 
 
-def _holds(p_value: float | None) -> bool:
-    return p_value is not None and p_value <= CLAIM_P
+def seems_there(p_value: float | None) -> bool:
+    """Whether a difference of this one-sided p seems to be there: at most `CLAIM_P`, to `P_DIGITS` digits."""
+    return p_value is not None and round(p_value, P_DIGITS) <= CLAIM_P
 
 
 def fold_prompts(seen: Iterable[Seen]) -> PromptLedger:

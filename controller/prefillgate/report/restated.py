@@ -37,7 +37,7 @@ def claim_sentence(claim: Claim) -> str:
             f"The difference may be weaker than it looks: nothing proves which requests were prefills of their own. "
             f"{naive}; {prompt}."
         )
-    if claim.p_by_prefill is None or claim.p_by_prefill > CLAIM_P:
+    if claim.p_by_prefill is None:
         return f"The difference survives even so. {naive}; {prompt}."
     return f"The difference survives. {naive}; {prefill}."
 
