@@ -19,7 +19,7 @@ import pytest
 from tests.support import leftovers, programs
 
 # Longest first: a long test that starts last would run alone.
-PARALLEL = ("simulation", "evidence", "report", "project", "commands", "unit")
+PARALLEL = ("simulation", "evidence", "report", "project", "commands", "importing", "unit")
 REAL = ("demo", "first_hour", "engine", "contract")
 FILTERS = {"-k", "-m", "--deselect", "--ignore", "--ignore-glob", "--lf", "--last-failed", "--sw", "--stepwise"}
 

@@ -9,22 +9,22 @@ import pytest
 
 from prefillgate.importers.registry import FORMATS, find_format
 from prefillgate.importers.source import ImportProblem, Source
+from tests.importing import test_aiperf as aiperf
+from tests.importing import test_csv as csv_table
+from tests.importing import test_guidellm as guidellm
+from tests.importing import test_har as har
+from tests.importing import test_inspect as inspect_log
+from tests.importing import test_langfuse as langfuse
+from tests.importing import test_litellm as litellm
+from tests.importing import test_llama_server as llama_server
+from tests.importing import test_lm_eval as lm_eval
+from tests.importing import test_openai as openai
+from tests.importing import test_otel as otel
+from tests.importing import test_promptfoo as promptfoo
+from tests.importing import test_promptfoo_config as promptfoo_config
+from tests.importing import test_sharegpt as sharegpt
+from tests.importing import test_vllm as vllm
 from tests.support.imports import as_document, as_lines, survives
-from tests.unit import test_import_aiperf as aiperf
-from tests.unit import test_import_csv as csv_table
-from tests.unit import test_import_guidellm as guidellm
-from tests.unit import test_import_har as har
-from tests.unit import test_import_inspect as inspect_log
-from tests.unit import test_import_langfuse as langfuse
-from tests.unit import test_import_litellm as litellm
-from tests.unit import test_import_llama_server as llama_server
-from tests.unit import test_import_lm_eval as lm_eval
-from tests.unit import test_import_openai as openai
-from tests.unit import test_import_otel as otel
-from tests.unit import test_import_promptfoo as promptfoo
-from tests.unit import test_import_promptfoo_config as promptfoo_config
-from tests.unit import test_import_sharegpt as sharegpt
-from tests.unit import test_import_vllm as vllm
 
 GENERIC = {"csv", "openai-jsonl"}  # any table, any line with a response in it: asked after the others
 PADDING = "a very long text " * 8000
