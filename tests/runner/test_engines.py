@@ -10,16 +10,19 @@ import pytest
 
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE
 from prefillgate.core.journal import Purpose
-from tests.support.runs import Watch, bench, generations, probes, stored
+from tests.support.runs import Watch, bench, generations, probes, stored, write_set
 from tests.support.simulated import start_simulated
 
 DIALECTS = ["vllm", "sglang"]
 SPEED = {"mode": "Require", "minOutputTokens": 8}
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_healthy_candidate_is_promoted_on_counts_that_are_true(tmp_path: Path, dialect: str) -> None:
+def test_a_healthy_candidate_is_promoted_on_counts_that_are_true(tmp_path: Path, dialect: str, stream: bool) -> None:
     work = bench(tmp_path)
+    if not stream:
+        write_set(work.set_path, stream=False)
     options = {"text_seed": 9, "dialect": dialect}
     with start_simulated(seed=1, **options) as baseline, start_simulated(seed=2, **options) as candidate:
         finished = work.run(work.request(baseline.url, candidate.url))
@@ -41,6 +44,7 @@ def test_a_healthy_candidate_is_promoted_on_counts_that_are_true(tmp_path: Path,
         assert (event.cell.output_tokens, line["fresh"]) == (line["output_tokens"], True)
         body = json.loads(said.request)["body"]
         salts[event.cell.arm].add(body["cache_salt"])
+        assert body["stream"] is stream
         assert body["prompt"].startswith("case-")  # nothing of the prompt was changed
     assert len(salts[CANDIDATE]) == sum(event.cell.arm == CANDIDATE for event in gate.measured.values())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prefillgate.core.cells import ARMS, ColdProof, Status
-from tests.support.runs import Bench, measured, stored, write_policy
+from tests.support.runs import PROBES, Bench, measured, stored, write_policy
 from tests.support.small_engines import (
     CHAT,
     COMPLETIONS,
@@ -34,18 +34,19 @@ from tests.support.small_engines import (
 LONG_UP = replace(IK_LLAMA, metrics=lambda totals: llama_metrics(replace(totals, prompt=totals.prompt + 5_000_000)))
 
 
-def bench_on(folder: Path, path: str) -> Bench:
-    """Five cases on one route."""
+def bench_on(folder: Path, path: str, stream: bool = True) -> Bench:
+    """Five cases on one route, streamed unless their bodies say otherwise."""
     lines = []
     for number in range(5):
         text = f"case-{number} " + " ".join(f"w{number}x{word}" for word in range(80))
-        body = {"max_tokens": 200, "temperature": 0}
+        body = {"max_tokens": 200, "temperature": 0} | ({} if stream else {"stream": False})
         body |= {"messages": [{"role": "user", "content": text}]} if path == CHAT else {"prompt": text}
         lines.append(json.dumps({"custom_id": f"case-{number}", "method": "POST", "url": path, "body": body}) + "\n")
     (folder / "set.jsonl").write_text("".join(lines), encoding="utf-8")
     return Bench(folder, folder / "set.jsonl", write_policy(folder / "policy.yaml"))
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize(
     ("speaks", "path", "proof"),
     [
@@ -60,12 +61,13 @@ def bench_on(folder: Path, path: str) -> Bench:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_family_that_can_prove_its_prefills_promotes(
-    tmp_path: Path, speaks: Speaks, path: str, proof: ColdProof
+    tmp_path: Path, speaks: Speaks, path: str, proof: ColdProof, stream: bool
 ) -> None:
-    work = bench_on(tmp_path, path)
+    work = bench_on(tmp_path, path, stream)
     with small_engine(speaks) as baseline, small_engine(speaks) as candidate:
         finished = work.run(work.request(baseline.url, candidate.url))
         prompts = [prompts_of(server, path) for server in (baseline, candidate)]
+        asked = [body["stream"] for server in (baseline, candidate) for _, body in server.seen[PROBES:]]
     gate, _ = stored(tmp_path / "run.db")
     assert {seen.engine for arm in ARMS for seen in gate.epochs[arm]} == {speaks.name}
     assert (finished.verdict.decision.decision, finished.verdict.decision.reason) == ("promote", "AcceptanceReached")
@@ -73,6 +75,9 @@ def test_a_family_that_can_prove_its_prefills_promotes(
     assert {cell.status for cell in cells} == {Status.OK}
     assert {cell.cold_proof for cell in cells} == {proof}
     assert max(cell.cached_tokens or 0 for cell in cells) <= 1
+    assert len(asked) == len(cells) and set(asked) == {stream}
+    # Only a stream shows when its first token came.
+    assert {event.time_to_first_token_ms is not None for event in measured(gate)} == {stream}
     if proof is ColdProof.NONCE:
         assert all(len(set(told)) == len(told) for told in prompts), "a nonce makes each prompt of a server new"
 
