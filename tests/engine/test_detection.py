@@ -12,30 +12,15 @@ from prefillgate.engines.base import TerminalEngineError
 from prefillgate.engines.http import EngineOptions
 from prefillgate.engines.registry import FAMILIES, detect
 from tests.engine.hostile import Exchange, HostileServer, whole
-from tests.support.small_engines import (
-    IK_LLAMA,
-    KOBOLD,
-    LMDEPLOY,
-    OLD_OLLAMA,
-    OLLAMA,
-    TGI,
-    TRTLLM,
-    Speaks,
-    models,
-    small_engine,
-)
+from tests.support.engine_table import TABLE
+from tests.support.small_engines import OLD_OLLAMA, OLLAMA, Speaks, models, small_engine
 
 ROOT = Path(__file__).parents[2]
 ONCE = EngineOptions(attempts=1)
 #: What servers answer on their discovery routes, by the family that must be found.
 DISCOVERY: dict[str, tuple[str, Speaks]] = {
-    "ollama": ("ollama", OLLAMA),
+    **{name: (name, row.speaks) for name, row in TABLE.items()},
     "ollama before it told cached tokens": ("ollama", OLD_OLLAMA),
-    "trtllm-serve": ("tensorrt-llm", TRTLLM),
-    "lmdeploy": ("lmdeploy", LMDEPLOY),
-    "tgi": ("tgi", TGI),
-    "ik_llama.cpp": ("ik_llama.cpp", IK_LLAMA),
-    "koboldcpp, which poses as llama.cpp and Ollama": ("koboldcpp", KOBOLD),
 }
 
 

@@ -35,6 +35,9 @@ class Totals:
     output: int = 0
     requests: int = 0
     started: int = 0  # of another server it is another number
+    drafted: int = 0
+    accepted: int = 0
+    running: int = 0  # requests of others at work now
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,12 @@ class Speaks:
     start_header: str | None = None  # of the totals
     timings: Callable[[int, int, int], Body | None] = lambda prompt, cached, output: None
     reasoning_field: str | None = None  # where the thinking stands, if this model thinks
+    beside: Callable[[Body, int, int, int], Body] = lambda body, prompt, cached, output: {}  # what else is told
+    draft: tuple[int, int] | None = None  # drafted and accepted tokens of a reply, where a draft runs
+    decides: tuple[str, ...] = ()  # the fields that tell what came from the cache
+    lie: Callable[[int, int], int] = lambda prompt, cached: cached  # the cached tokens that are told
+    twist: Callable[[Body], Body] = lambda told: told  # what becomes of the counts of a reply
+    sees: Callable[[list[str]], list[str]] = lambda words: words  # what of a prompt its cache goes by
 
 
 @dataclass
@@ -68,7 +77,7 @@ class SmallEngine:
         app = web.Application(client_max_size=2**24)
         for route, value in self.speaks.routes.items():
             method, _, path = route.rpartition(" ")
-            app.router.add_route(method or "GET", path, _answer(value))
+            app.router.add_route(method or "GET", path, _answer(value, self.totals))
         if self.speaks.metrics is not None:
             app.router.add_get(self.speaks.metrics_path, self._metrics)
         for path in (CHAT, COMPLETIONS):
@@ -99,16 +108,20 @@ class SmallEngine:
             return web.json_response({"object": "error", "message": refused, "code": 400}, status=400)
         salt = str(body.get(self.speaks.salt_field)) if self.speaks.salt_field is not None else ""
         forbidden = self.speaks.cache_flag is not None and body.get(self.speaks.cache_flag) is False
-        cached = 0 if forbidden else self._reused(salt, words)
-        self._kept.append((salt, words))
+        known = self.speaks.sees(words)
+        cached = 0 if forbidden else self._reused(salt, known)
+        self._kept.append((salt, known))
         said = TEXT.split()[: body.get("max_tokens") or 200]
         self.totals.prompt += len(words)
         self.totals.cached += cached
         self.totals.output += len(said)
         self.totals.requests += 1
-        usage = self.speaks.usage(request.path, len(words), cached, len(said))
-        extra = {"timings": self.speaks.timings(len(words), cached, len(said))}
-        told = {name: value for name, value in {"usage": usage, **extra}.items() if value is not None}
+        if self.speaks.draft is not None:
+            self.totals.drafted, self.totals.accepted = (
+                total + more
+                for total, more in zip((self.totals.drafted, self.totals.accepted), self.speaks.draft, strict=True)
+            )
+        told = self._told(request.path, body, (len(words), self.speaks.lie(len(words), cached), len(said)))
         if body.get("stream"):
             return await self._stream(request, said, told)
         part = {"message": {"role": "assistant", "content": " ".join(said)}}
@@ -116,6 +129,15 @@ class SmallEngine:
             part["message"][self.speaks.reasoning_field] = "Let me think."
         choice = {"index": 0, "finish_reason": "stop"} | (part if request.path == CHAT else {"text": " ".join(said)})
         return web.json_response({"id": f"r-{self.totals.requests}", "choices": [choice], **told})
+
+    def _told(self, path: str, body: Body, counts: tuple[int, int, int]) -> Body:
+        """What a reply tells of itself."""
+        speaks = self.speaks
+        timings = speaks.timings(*counts)
+        if timings is not None and speaks.draft is not None:
+            timings |= dict(zip(("draft_n", "draft_n_accepted"), speaks.draft, strict=True))
+        told = {"usage": speaks.usage(path, *counts), "timings": timings, **speaks.beside(body, *counts)}
+        return speaks.twist({name: value for name, value in told.items() if value is not None})
 
     async def _stream(self, request: web.Request, said: list[str], told: Body) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -140,9 +162,11 @@ class SmallEngine:
         return response
 
 
-def _answer(value: Any) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _answer(value: Any, totals: Totals) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """A route's JSON, made of the totals at that moment where it is a function of them."""
+
     async def answer(request: web.Request) -> web.Response:
-        return web.json_response(value)
+        return web.json_response(value(totals) if callable(value) else value)
 
     return answer
 
@@ -235,7 +259,7 @@ def trtllm_metrics(totals: Totals) -> str:
     lines = [
         f"# TYPE trtllm_prompt_tokens_total counter\ntrtllm_prompt_tokens_total{label} {totals.prompt}",
         f"# TYPE trtllm_generation_tokens_total counter\ntrtllm_generation_tokens_total{label} {totals.output}",
-        f"# TYPE trtllm_num_requests_running gauge\ntrtllm_num_requests_running{label} 0.0",
+        f"# TYPE trtllm_num_requests_running gauge\ntrtllm_num_requests_running{label} {totals.running}.0",
         f"# TYPE trtllm_num_requests_waiting gauge\ntrtllm_num_requests_waiting{label} 0.0",
     ]
     if totals.cached:
@@ -263,7 +287,7 @@ def lmdeploy_metrics(totals: Totals) -> str:
         f"# TYPE lmdeploy:prompt_tokens_total counter\nlmdeploy:prompt_tokens_total{label} {totals.prompt}\n"
         f"# TYPE lmdeploy:cached_tokens_total counter\nlmdeploy:cached_tokens_total{label} {totals.cached}\n"
         f"# TYPE lmdeploy:generation_tokens_total counter\nlmdeploy:generation_tokens_total{label} {totals.output}\n"
-        f"# TYPE lmdeploy:num_requests_running gauge\nlmdeploy:num_requests_running{label} 0.0\n"
+        f"# TYPE lmdeploy:num_requests_running gauge\nlmdeploy:num_requests_running{label} {totals.running}.0\n"
         f"# TYPE lmdeploy:num_requests_waiting gauge\nlmdeploy:num_requests_waiting{label} 0.0\n"
         f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {1764480000 + totals.started}\n"
     )
@@ -286,7 +310,7 @@ LMDEPLOY = Speaks(
 def tgi_metrics(totals: Totals) -> str:
     """Its token counts are sums of histograms."""
     return (
-        "# TYPE tgi_batch_current_size gauge\ntgi_batch_current_size 0\n"
+        f"# TYPE tgi_batch_current_size gauge\ntgi_batch_current_size {totals.running}\n"
         "# TYPE tgi_queue_size gauge\ntgi_queue_size 0\n"
         "# TYPE tgi_request_generated_tokens histogram\n"
         f'tgi_request_generated_tokens_bucket{{le="+Inf"}} {totals.requests}\n'
@@ -318,7 +342,7 @@ KOBOLD = Speaks(
     routes={
         "/v1/models": models("koboldcpp", "koboldcpp/llama-3"),
         "/api/extra/version": {"result": "KoboldCpp", "version": "1.119", "protected": False, "txt2img": False},
-        "/api/extra/perf": {"last_process": 3.1, "last_input_count": 250, "total_gens": 7, "queue": 0, "idle": 1},
+        "/api/extra/perf": lambda totals: {"last_process": 3.1, "queue": 0, "idle": 0 if totals.running else 1},
         "/api/extra/true_max_context_length": {"value": 8192},
         "/props": {
             "chat_template": "{{ x }}",
@@ -339,7 +363,7 @@ def llama_metrics(totals: Totals) -> str:
         "prompt_tokens_total": ("counter", totals.prompt - totals.cached),
         "tokens_predicted_total": ("counter", totals.output),
         "kv_cache_usage_ratio": ("gauge", 0.25),
-        "requests_processing": ("gauge", 0),
+        "requests_processing": ("gauge", totals.running),
         "requests_deferred": ("gauge", 0),
     }
     return "".join(
@@ -378,7 +402,7 @@ IK_LLAMA = Speaks(
             "modalities": {"vision": False, "audio": False},
             "n_ctx": 16384,
         },
-        "/slots": [{**IK_SETTINGS, "id": 0, "id_task": -1, "state": 0, "prompt": "", "next_token": {"n_remain": -1}}],
+        "/slots": lambda totals: [{**IK_SETTINGS, "id": 0, "id_task": -1, "state": totals.running, "prompt": ""}],
         "/health": {"status": "ok", "slots_idle": 1, "slots_processing": 0},
     },
     usage=plain_usage,

@@ -54,7 +54,8 @@ def test_a_server_that_proves_nothing_is_told_what_would_give_it() -> None:
         capability.SPECULATION: "unknown",
         capability.KEY: "ok",
     }
-    assert {name: each.flag for name, each in found.items() if each.flag is not None} == FLAGS
+    assert {name: each.flag for name, each in found.items() if each.flag is not None} == {**capability.UNTOLD, **FLAGS}
+    assert found[capability.EPOCH].flag == "none known: keep it from being restarted during a run"
     assert found[capability.COUNTER].sentence == "it tells nothing: independence unknown"
 
 

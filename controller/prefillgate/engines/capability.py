@@ -30,6 +30,20 @@ KNOBS: Mapping[str, str] = {
     "nonce": "a nonce on the first line forces one: three requests showed it; what stands before it may be reused",
 }
 
+#: What helps where a family's own `FLAGS` name nothing: no flag of it is known to give the capability.
+UNTOLD: Mapping[str, str] = {
+    FRESH: "none known: serve the model by an engine that tells cached tokens",
+    COUNTER: "none known: serve the model by an engine that tells cached tokens",
+    WITNESS: "none known",
+    IDLE: "none known: keep other traffic away",
+    EPOCH: "none known: keep it from being restarted during a run",
+    BUILD: "none known: declare another build on one arm",
+    WEIGHTS: "none known: declare other weights on one arm",
+    CONTEXT: "none known: keep prompts well below it",
+    TIMES: "none known: a policy with throughput mode Report",
+    SPECULATION: "none known: declare a draft on one arm",
+}
+
 
 class Standing(StrEnum):
     """How a capability stands."""
@@ -62,7 +76,8 @@ class Seen:
 
 
 def capability_report(seen: Seen, flags: Mapping[str, str]) -> tuple[Capability, ...]:
-    """Every capability in the order of its weight. `flags` are the family's; only what is not ok gets one."""
+    """Every capability in the order of its weight. What is not ok gets a flag: of the family's `flags`, else what helps
+    without one."""
     found = (
         _fresh(seen.probe),
         _counter(seen.probe),
@@ -76,7 +91,8 @@ def capability_report(seen: Seen, flags: Mapping[str, str]) -> tuple[Capability,
         _speculation(seen),
         _key(seen),
     )
-    return tuple(each if each.standing is Standing.OK else replace(each, flag=flags.get(each.name)) for each in found)
+    helps = {**UNTOLD, **flags}
+    return tuple(each if each.standing is Standing.OK else replace(each, flag=helps.get(each.name)) for each in found)
 
 
 async def lists_models_without_key(url: str, options: EngineOptions) -> bool | None:

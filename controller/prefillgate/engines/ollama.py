@@ -45,7 +45,6 @@ WORDS = ProbeWords(
 FLAGS: Mapping[str, str] = {
     capability.FRESH: _NEWER,
     capability.COUNTER: _NEWER,
-    capability.EPOCH: "none; keep Ollama from being restarted during a run",
     capability.TIMES: "none on its OpenAI routes; where speed decides, serve the model by llama-server",
     capability.WEIGHTS: "a model of its own, so that /api/tags tells its digest",
     capability.CONTEXT: "load the model before; OLLAMA_CONTEXT_LENGTH sets it",

@@ -79,7 +79,6 @@ FLAGS: Mapping[str, str] = {
     capability.WITNESS: "--enable-metrics",
     capability.IDLE: "--enable-metrics, or a build that answers /v1/loads",
     capability.EPOCH: "a build whose /metrics tells when it was started (process_start_time_seconds)",
-    capability.TIMES: "none in its replies",
     capability.BUILD: "a build whose /server_info tells version",
     capability.WEIGHTS: "a build that answers /model_info",
     capability.CONTEXT: "a build whose /v1/models tells max_model_len",

@@ -67,7 +67,6 @@ FLAGS: Mapping[str, str] = {
     capability.COUNTER: "kv_cache_config.enable_block_reuse: true, and trtllm-serve 1.1 or later",
     capability.WITNESS: "return_perf_metrics: true in the file of --extra_llm_api_options",
     capability.IDLE: "return_perf_metrics and enable_iter_perf_stats, both true in the file of --extra_llm_api_options",
-    capability.EPOCH: "none; keep it from being restarted during a run",
     capability.SPECULATION: "return_perf_metrics: true in the file of --extra_llm_api_options",
 }
 

@@ -44,7 +44,6 @@ WORDS = ProbeWords(
 FLAGS: Mapping[str, str] = {
     capability.FRESH: _OTHER,
     capability.COUNTER: _OTHER,
-    capability.EPOCH: "none; keep it from being restarted during a run",
     capability.WEIGHTS: "--revision, so that /info tells model_sha",
 }
 
