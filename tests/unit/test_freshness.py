@@ -523,6 +523,10 @@ def test_adding_several_before_looking_gives_the_same() -> None:
         ([fresh(started_at=2.0)], fresh()),
         ([fresh(counter_alive=True)], fresh(counter_alive=True)),
         ([fresh()], cell(cached=None)),
+        ([fresh(counter_alive=True)], copy()),
+        ([timed(1.0), timed(1.1)], timed(2.0)),
+        ([timed(1.0), timed(1.1)], timed(0.1)),
+        ([fresh(request_id="r")], fresh(request_id="s")),
     ],
 )
 def test_a_cell_that_changes_no_earlier_class_is_added_without_a_second_look(before: list[Cell], added: Cell) -> None:

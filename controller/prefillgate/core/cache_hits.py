@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from prefillgate.core.exact import binomial_at_most
-from prefillgate.core.freshness import TIMING_RATIO
+from prefillgate.core.prefill_times import TIMING_RATIO
 from prefillgate.core.restate import Seen
 from prefillgate.core.verdict import CellClass
 

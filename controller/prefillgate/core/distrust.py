@@ -212,9 +212,12 @@ def errors_lopsided(gate: Gate) -> Distrust | None:
 def check_error(gate: Gate) -> Distrust | None:
     """One check that decides erred on three cells in a row: what it would say is unknown, and that is never a pass."""
     runs: Counter[str] = Counter()
+    deciding: dict[str, bool] = {}
     for event in gate.scored:
         for outcome in gate.outcomes.get(event.cell_id, ()):
-            if not gate.decides(outcome.check):  # equality with the baseline has no outcome on the baseline itself
+            if outcome.check not in deciding:
+                deciding[outcome.check] = gate.decides(outcome.check)
+            if not deciding[outcome.check]:  # equality with the baseline has no outcome on the baseline itself
                 continue
             runs[outcome.check] = runs[outcome.check] + 1 if outcome.bad is None else 0
             if runs[outcome.check] >= MAX_INVALID_RUN:

@@ -13,20 +13,16 @@ from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 from prefillgate.core.cells import Cell, ColdProof, Status
-from prefillgate.core.rising import Rising
+from prefillgate.core.prefill_times import MEDIAN, TIMING_RATIO, UPPER_QUARTILE, Points, TimesTold, quartiles_near
 from prefillgate.core.verdict import CellClass
 
 FRESH_SHARE = Fraction(1, 20)  # r at most this: a claim of fresh
 COPY_SHARE = Fraction(1, 2)  # r at least this: a copy by its own counter
-NEIGHBOUR_SHARE = 0.25  # prompt lengths compared for timing
-MEDIAN, UPPER_QUARTILE = 2, 3  # as quartiles
 OTHER_CHOICE, IN_FLIGHT = "another choice of one request", "in flight beside the same prompt"
-TIMING_RATIO = 0.5  # prefill ms per token under this share of the reference contradicts
 
 _Epoch = tuple[str, str | None]
 _Prompt = tuple[str, str | None, str]
 _Request = tuple[str, str | None, str, str]
-_Points = list[tuple[int, float]]  # prompt length in tokens, prefill milliseconds per processed token
 
 
 class Counters(Protocol):
@@ -71,8 +67,8 @@ class Classified:
 class EpochTiming:
     """Prefill milliseconds per processed token of one arm and epoch, by prompt length."""
 
-    cold: _Points = field(default_factory=list)
-    claimed: _Points = field(default_factory=list)
+    cold: Points = field(default_factory=list)
+    claimed: Points = field(default_factory=list)
     references: dict[int, float] | None = None
 
     def reference(self, length: int) -> float | None:
@@ -97,39 +93,10 @@ class EpochTiming:
         rate = prefill_rate(cell)
         if rate is None or cell.prompt_tokens is None:
             return
-        if cell.cold_proof is not None and not claims_reuse(cell):
+        if _is_cold(cell):
             self.cold.append((cell.prompt_tokens, rate))
         if _claims_fresh(cell):
             self.claimed.append((cell.prompt_tokens, rate))
-
-
-def quartiles_near(points: _Points, lengths: Sequence[int], quartile: int) -> dict[int, float]:
-    """The quartile of the rates at prompt lengths within 25 %, for each of the rising `lengths` that has any.
-
-    Both ends of the window rise with the length, so each rate enters and leaves it once.
-    """
-    found: dict[int, float] = {}
-    known, window = sorted(points), Rising()
-    entered = left = 0
-    for length in lengths:
-        reach = NEIGHBOUR_SHARE * length
-        while entered < len(known) and known[entered][0] <= length + reach:
-            window.add(known[entered][1])
-            entered += 1
-        while left < entered and known[left][0] < length - reach:
-            window.remove(known[left][1])
-            left += 1
-        if len(window):
-            found[length] = _quartile(window, quartile)
-    return found
-
-
-def _quartile(rising: Rising, quartile: int) -> float:
-    """The first, second or third quartile of sorted values, with linear interpolation between order statistics."""
-    at, quarters = divmod((len(rising) - 1) * quartile, 4)
-    if not quarters:
-        return rising[at]
-    return (rising[at] * (4 - quarters) + rising[at + 1] * quarters) / 4
 
 
 def in_time_order(cells: Iterable[Cell]) -> list[Cell]:
@@ -164,15 +131,21 @@ class Classifier:
     def __init__(self) -> None:
         self._cells: list[Cell] = []
         self._result: list[Classified] = []
-        self._stale = False  # equivalent mutant: the first look makes it so
+        self._stale = True
+        self._told: dict[_Epoch, TimesTold] | None = None  # kept for those who look between the cells
         self._reset()
 
     def add(self, cell: Cell) -> None:
         """Take one more cell. Invalid cells are never scored and are passed over."""
         if cell.status is Status.INVALID:
             return
+        if self._told is None and not self._stale:
+            self._told = defaultdict(TimesTold)
+            for earlier in self._cells:
+                self._tell(self._told, earlier)
         self._cells.append(cell)
-        if self._stale or not self._leaves_earlier_alone(cell):
+        moved = self._told is not None and self._tell(self._told, cell)
+        if self._stale or moved or not self._leaves_earlier_alone(cell):
             self._stale = True
             return
         self._place(cell)
@@ -201,14 +174,21 @@ class Classifier:
         self._units: dict[str, int] = defaultdict(int)
 
     def _leaves_earlier_alone(self, cell: Cell) -> bool:
-        """Whether this cell, coming last, cannot change the class of any earlier one."""
+        """Whether this cell, coming last, cannot change the class of any earlier one; its time is another question."""
         last = self._cells[-2] if len(self._cells) > 1 else None
         in_order = last is None or (
             cell.started_at is None or (last.started_at is not None and last.started_at <= cell.started_at)
         )
-        epoch = (cell.arm, cell.server_epoch)
-        silent = not cell.cached_tokens and (not cell.counter_alive or epoch in self._probed)
-        return in_order and silent and cell.prefill_ms is None and cell.request_id is None
+        silent = (cell.arm, cell.server_epoch) in self._probed or not (cell.cached_tokens or cell.counter_alive)
+        alone = cell.request_id is None or _request(cell, cell.request_id) not in self._primary
+        return in_order and silent and alone
+
+    def _tell(self, told: dict[_Epoch, TimesTold], cell: Cell) -> bool:
+        """Note its prefill time; whether that makes an earlier cell too fast, or no longer so."""
+        rate, length = prefill_rate(cell), cell.prompt_tokens
+        if rate is None or length is None:
+            return False
+        return told[(cell.arm, cell.server_epoch)].take(length, rate, _is_cold(cell), _claims_fresh(cell))
 
     def _survey(self) -> None:
         for cell in self._cells:
@@ -221,7 +201,8 @@ class Classifier:
             self._probed.add(epoch)
         if cell.cached_tokens:
             self._hits[epoch] += 1
-        self._timing[epoch].take(cell)
+        if self._told is None:
+            self._timing[epoch].take(cell)
 
     # -- one cell
 
@@ -262,8 +243,14 @@ class Classifier:
         return copy_of(self._parent.get(prompt), IN_FLIGHT)
 
     def _standing(self, cell: Cell, prompt: _Prompt) -> Standing:
-        timing = self._timing[(cell.arm, cell.server_epoch)]
-        return Standing(self._parent.get(prompt), timing.contradicts(cell), self._seen_alive(cell))
+        return Standing(self._parent.get(prompt), self._too_fast(cell), self._seen_alive(cell))
+
+    def _too_fast(self, cell: Cell) -> bool:
+        epoch = (cell.arm, cell.server_epoch)
+        if self._told is None:
+            return self._timing[epoch].contradicts(cell)
+        rate, length = prefill_rate(cell), cell.prompt_tokens
+        return rate is not None and length is not None and self._told[epoch].is_too_fast(length, rate)
 
     def _seen_alive(self, cell: Cell) -> bool:
         epoch = (cell.arm, cell.server_epoch)
@@ -386,6 +373,11 @@ def _share(cell: Counters) -> Fraction | None:
 def _claims_fresh(cell: Counters) -> bool:
     share = _share(cell)
     return share is not None and share <= FRESH_SHARE
+
+
+def _is_cold(cell: Counters) -> bool:
+    """Whether it was fresh by a proof, and nothing in its own counter speaks against it."""
+    return cell.cold_proof is not None and not claims_reuse(cell)
 
 
 def claims_reuse(cell: Counters) -> bool:

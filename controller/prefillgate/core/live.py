@@ -19,15 +19,9 @@ from typing import Any, TypeVar
 
 from prefillgate.core.alarm import alarm_level, stepped
 from prefillgate.core.cells import Cell, Status
-from prefillgate.core.freshness import (
-    MEDIAN,
-    UPPER_QUARTILE,
-    Classified,
-    Classifier,
-    EpochTiming,
-    quartiles_near,
-)
+from prefillgate.core.freshness import Classified, Classifier, EpochTiming
 from prefillgate.core.policy import AlarmPolicy
+from prefillgate.core.prefill_times import MEDIAN, UPPER_QUARTILE, quartiles_near
 from prefillgate.core.throughput import cell_ms_per_token
 from prefillgate.core.verdict import CellClass
 

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell
 from prefillgate.core.exact import fisher_one_sided
-from prefillgate.core.freshness import TIMING_RATIO, Classified
+from prefillgate.core.freshness import Classified
+from prefillgate.core.prefill_times import TIMING_RATIO
 from prefillgate.core.verdict import CellClass
 
 CLAIM_P = 0.05  # one-sided: at most this a difference seems to be there
