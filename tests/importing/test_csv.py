@@ -105,7 +105,7 @@ def test_what_no_row_holds_is_said_with_the_column_that_would_give_it() -> None:
         ("a,b\n1,2\n", {}, "no column is called like a field, and --column names none"),
         ("a,a\n1,2\n", {"bad": "a"}, 'two columns are called "a"'),
         ("a,b\n1,2\n", {"bad": "c"}, 'bad: there is no column "c" (allowed: "a", "b")'),
-        ("a,b\n1,2\n", {"tokens": "a"}, '"tokens" is no field'),
+        ("a,b\n1,2\n", {"tokens": "a", "bad": "a", "len": "b"}, '"tokens", "len": no fields'),
         ("", {"bad": "a"}, "the first line is no header"),
     ],
 )
@@ -131,6 +131,37 @@ def test_an_audit_reads_a_table_with_a_map(tmp_path: Path) -> None:
         + json.loads(found.stdout)["arms"]["candidate"]["orphans"]
         == 1
     )
+
+
+def errors_of(log: Path, *columns: str) -> list[str]:
+    options = [word for each in columns for word in ("--column", each)]
+    found = CliRunner().invoke(command, [str(log), *options], catch_exceptions=False, standalone_mode=False)
+    assert found.return_value == 2 and found.stdout == ""
+    return [line.removeprefix("prefillgate: error: ") for line in found.stderr.splitlines()]
+
+
+def test_every_wrong_column_option_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("tok,hit\n100,0\n")
+    wrong = ("tokens=tok", "prompt_tokens", "prompt_tokens=tok", "prompt_tokens=hit", "length=hit", "\x1b=x", "bad=")
+    told = errors_of(tmp_path / "log.csv", *wrong)
+    assert [line.partition(" (allowed: ")[0] for line in told] == [
+        '--column "prompt_tokens": no map',
+        "--column prompt_tokens: given twice",
+        '--column "bad=": no map',
+        '--column: "tokens", "length", "\\u001b" are no fields',
+    ]
+    assert "(allowed: arm, case_id, " in told[3] and told[3].endswith(", ended_at)")
+    assert errors_of(tmp_path / "log.csv", "tokens=tok")[0].startswith('--column: "tokens" is no field (allowed: arm, ')
+
+
+def test_every_column_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("tok,hit\n100,0\n")
+    told = errors_of(tmp_path / "log.csv", "prompt_tokens=a", "cached_tokens=hit", "bad=b")
+    where = f"{tmp_path / 'log.csv'}:1: --column"
+    assert told == [
+        f'{where}: prompt_tokens: there is no column "a" (allowed: "tok", "hit")',
+        f'{where}: bad: there is no column "b" (allowed: "tok", "hit")',
+    ]
 
 
 @given(st.text(max_size=60), st.binary(max_size=60))

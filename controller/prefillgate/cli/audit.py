@@ -110,8 +110,8 @@ def command(
         raise BadInput("Missing argument 'FILE...'.")
     if as_json and markdown:
         raise BadInput("--json and --markdown are two answers (allowed: one of them)")
-    wanted = Wanted(format_name, read_columns(columns), baseline_label, candidate_label)
     try:
+        wanted = Wanted(format_name, read_columns(columns), baseline_label, candidate_label)
         numbers = load_policy(policy).policy
         log = read_request(LogRequest(files, baselines, wanted, checks))
     except InputError as error:

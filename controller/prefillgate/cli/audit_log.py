@@ -85,15 +85,28 @@ class ReadLog:
 
 
 def read_columns(given: tuple[str, ...]) -> dict[str, str]:
-    """`FIELD=NAME` options by field. Raises `BadInput`."""
+    """`FIELD=NAME` options by field. Raises `InputError` naming every one that is wrong."""
+    from prefillgate.api.errors import MAX_PROBLEMS, InputError, Problem, shown
+    from prefillgate.importers.csv_table import column_fields
+
     columns: dict[str, str] = {}
+    problems: list[Problem] = []
+    unknown: list[str] = []
     for each in given:
         name, equals, column = each.partition("=")
         if not name or not equals or not column:
-            raise BadInput(f"--column {each[:80]!r} (allowed: FIELD=NAME, such as prompt_tokens=tokens_in)")
-        if name in columns:
-            raise BadInput(f"--column {name} is given twice (allowed: one column a field)")
-        columns[name] = column
+            problems.append(Problem("", f"--column {shown(each)}", "no map", "FIELD=NAME, as prompt_tokens=tokens_in"))
+        elif name not in column_fields():
+            unknown.append(shown(name))
+        elif name in columns:
+            problems.append(Problem("", f"--column {name}", "given twice", "one column a field"))
+        else:
+            columns[name] = column
+    if unknown:
+        what = f"{', '.join(unknown)} {'is no field' if len(unknown) == 1 else 'are no fields'}"
+        problems.append(Problem("", "--column", what, ", ".join(column_fields())))
+    if problems:
+        raise InputError(*problems[:MAX_PROBLEMS], more=len(problems) > MAX_PROBLEMS)
     return columns
 
 

@@ -63,9 +63,10 @@ class CsvTable:
 
     def with_columns(self, columns: Mapping[str, str]) -> CsvTable:
         """The format with names of columns by field. Raises `ImportProblem` for an unknown field."""
-        for name in columns:
-            if name not in FIELDS and name not in _BESIDE:
-                raise ImportProblem(Problem("", "--column", f"{shown(name)} is no field", ", ".join(_fields())))
+        unknown = [name for name in columns if name not in column_fields()]
+        if unknown:
+            what = f"{', '.join(map(shown, unknown))}: no fields"
+            raise ImportProblem(Problem("", "--column", what, ", ".join(column_fields())))
         return CsvTable(columns=columns)
 
     def read(self, source: Source) -> Iterator[Found]:
@@ -105,19 +106,18 @@ class CsvTable:
             raise ImportProblem(
                 Problem(f"{name}:1", "", f"two columns are called {shown(twice)}", "names of their own")
             )
-        places: dict[str, int] = {}
-        for field_name, column in self.columns.items():
-            if column not in header:
-                what = f"{field_name}: there is no column {shown(column)}"
-                raise ImportProblem(Problem(f"{name}:1", "--column", what, ", ".join(map(shown, header[:50]))))
-            places[field_name] = header.index(column)
+        missing = [f"{each}: there is no column {shown(at)}" for each, at in self.columns.items() if at not in header]
+        if missing:
+            allowed = ", ".join(map(shown, header[:50]))
+            raise ImportProblem(*(Problem(f"{name}:1", "--column", what, allowed) for what in missing))
+        places = {each: header.index(column) for each, column in self.columns.items()}
         taken = set(places.values())
         for at, column in enumerate(header):
-            if column in _fields() and column not in places and at not in taken:
+            if column in column_fields() and column not in places and at not in taken:
                 places[column] = at
         if not places:
             what = "no column is called like a field, and --column names none"
-            raise ImportProblem(Problem(f"{name}:1", "", what, ", ".join(_fields())))
+            raise ImportProblem(Problem(f"{name}:1", "", what, ", ".join(column_fields())))
         return places
 
 
@@ -231,7 +231,8 @@ def _cells_of(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def _fields() -> tuple[str, ...]:
+def column_fields() -> tuple[str, ...]:
+    """Every field that a column can be, as `--column` takes it."""
     return (*FIELDS, *_BESIDE)
 
 
