@@ -180,13 +180,13 @@ def test_a_format_is_asked_for_by_name(tmp_path: Path, capsys: pytest.CaptureFix
 def test_columns_are_named_for_formats_that_take_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "x", tabs("-|a|0|9|x"))
     assert audited(capsys, path, "--column", "label=prompt")[0]["log"]["labels"] == {"a": 1}
-    assert "--column: shape is no field" in audited(capsys, path, "--column", "shape=x", code=2)[1]
+    assert '--column: "shape" is no field' in audited(capsys, path, "--column", "shape=x", code=2)[1]
     cells = written(tmp_path / "cells", json.dumps(line(fresh("a"))).encode())
-    assert "--column: a cell log has the names it has" in audited(capsys, cells, "--column", "a=b", code=2)[1]
+    assert "--column: a cell log has the names it has" in audited(capsys, cells, "--column", "bad=b", code=2)[1]
     for wrong in ("label", "=x", "label="):
         assert "allowed: FIELD=NAME" in audited(capsys, path, "--column", wrong, code=2)[1]
     twice = audited(capsys, path, "--column", "label=a", "--column", "label=b", code=2)[1]
-    assert "--column label is given twice" in twice
+    assert "--column label: given twice" in twice
 
 
 def policy(path: Path, *checks: str) -> str:
