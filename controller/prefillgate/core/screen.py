@@ -37,7 +37,7 @@ def next_of_screen(gate: Gate, flight: Flight) -> Wanted | None:
 
 
 def _pairs_under_way(gate: Gate, flight: Flight) -> dict[int, OpenPair]:
-    """By number: pairs of which a half ended, and those of which a half is in flight."""
+    """By number, rising: pairs of which a half ended, and those of which a half is in flight."""
     pairs = dict(gate.places.open_pairs)
     for cell in flight.of(Purpose.PAIR):
         number = cell.pair or 0
@@ -45,23 +45,22 @@ def _pairs_under_way(gate: Gate, flight: Flight) -> dict[int, OpenPair]:
     return dict(sorted(pairs.items()))
 
 
-def _halves_left(gate: Gate, flight: Flight, pair: OpenPair) -> Iterator[Wanted]:
+def _halves_left(gate: Gate, flight: Flight, pair: OpenPair) -> list[Wanted]:
     """Halves that are still to be begun: both at once where the arms share no hardware, else one after the other. (The
     second waits for the first in flight as any cell waits for the other arm.)"""
     begun = {cell.arm for cell in flight.of(Purpose.PAIR) if cell.pair == pair.number}
     other = BASELINE if pair.first_arm == CANDIDATE else CANDIDATE
     left = [arm for arm in (pair.first_arm, other) if arm not in pair.done | begun]
-    return (_half(gate, pair, arm) for arm in (left if gate.plan.shape.at_once else left[:1]))
+    return [_half(gate, pair, arm) for arm in (left if gate.plan.shape.at_once else left[:1])]
 
 
 def _half(gate: Gate, pair: OpenPair, arm: str) -> Wanted:
-    at_place = arm == CANDIDATE and pair.place is not None and pair.place != OUT_OF_TURN
     return Wanted(
         arm,
         pair.case_id,
         Purpose.PAIR,
         gate.places.attempt(Purpose.PAIR, arm, pair.number),
-        turn=pair.place if at_place and pair.place is not None else pair.number,
+        turn=pair.number if arm == BASELINE or pair.place is None or pair.place == OUT_OF_TURN else pair.place,
         round=pair.round,
         pair=pair.number,
         place=pair.place,
@@ -102,10 +101,9 @@ def _new_pair(gate: Gate, flight: Flight, case: str, at: tuple[int, int]) -> Wan
     places = gate.places
     taken = {cell.pair for cell in flight.of(Purpose.PAIR)} | places.open_pairs.keys()
     number = next(number for number in count() if number not in taken and not places.pairs.done(number))
-    order = (CANDIDATE, BASELINE) if places.candidate_first(number) else (BASELINE, CANDIDATE)
-    halves = [_half(gate, OpenPair(number, case, order[0], *at), arm) for arm in order]
-    together = halves if gate.plan.shape.at_once else halves[:1]
-    return halves[0] if all(flight.takes(gate, half) for half in together) else None
+    first = CANDIDATE if places.candidate_first(number) else BASELINE
+    halves = _halves_left(gate, flight, OpenPair(number, case, first, *at))
+    return halves[0] if all(flight.takes(gate, half) for half in halves) else None
 
 
 def _open_places(gate: Gate, flight: Flight) -> Iterator[int]:
