@@ -50,6 +50,16 @@ def test_two_pairs_of_real_prefills_never_reach_the_limit_by_one_that_was_slow()
     assert speed(*(asked(length, length, 5.0) for length in (100, 400))).signs == ()
 
 
+@pytest.mark.parametrize(("slower", "p_value", "sign"), [(81, 0.0045808, True), (82, 0.0100073, False)])
+def test_a_hundred_pairs_are_a_sign_up_to_one_in_a_hundred(slower: int, p_value: float, sign: bool) -> None:
+    times = [1.0] * 100 + [2.0] * slower + [0.5] * (100 - slower)
+    lengths = [*range(1000, 1100), *range(3000, 3100)]
+    found = speed(*(asked(length, length, ms) for length, ms in zip(lengths, times, strict=True)))
+    assert (found.pairs, found.slower) == (100, slower)
+    assert found.flat_p == pytest.approx(p_value, rel=1e-4)
+    assert (Sign.FLAT in found.signs) is sign
+
+
 def test_only_lengths_twice_apart_are_paired_the_middle_one_of_an_odd_number_is_left() -> None:
     assert length_pairs({100: [1.0], 200: [2.0]}) == (1, 1)
     assert length_pairs({100: [1.0], 199: [2.0]}) == (0, 0)

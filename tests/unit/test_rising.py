@@ -49,10 +49,10 @@ def test_a_number_is_taken_out_once() -> None:
 @pytest.mark.parametrize("missing", [0.0, 1.5, 3.0])
 def test_a_number_that_is_not_there_is_not_taken_out(missing: float) -> None:
     numbers = rising([1.0, 2.0])
-    with pytest.raises(ValueError, match=f"{missing} is not there"):
+    with pytest.raises(ValueError, match=rf"{missing} is not there"):
         numbers.remove(missing)
     assert held(numbers) == [1.0, 2.0]
-    with pytest.raises(ValueError, match="1.0 is not there"):
+    with pytest.raises(ValueError, match=r"1\.0 is not there"):
         rising([]).remove(1.0)
 
 

@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from prefillgate.core.exact import binomial_at_most
 from prefillgate.core.prefill_times import TIMING_RATIO
-from prefillgate.core.restate import Seen
+from prefillgate.core.restate import P_DIGITS, Seen
 from prefillgate.core.verdict import CellClass
 
 LENGTH_RATIO = 2.0
@@ -91,18 +91,19 @@ class SpeedLog:
 
     def speed(self) -> Speed:
         """The speeds of what was taken so far, with every sign that they are none."""
-        proven = self._fresh[1] > 0
-        shown, fresh = _per_second(self._all), _per_second(self._fresh if proven else self._first)
+        shown, proven = _per_second(self._all), _per_second(self._fresh)
+        fresh = _per_second(self._first) if proven is None else proven
         pairs, slower = length_pairs(self._times)
         flat_p = binomial_at_most(slower, pairs, SLOWER_SHARE) if pairs else None
         signs = []
-        if flat_p is not None and flat_p <= FLAT_P:
+        if flat_p is not None and round(flat_p, P_DIGITS) <= FLAT_P:
             signs.append(Sign.FLAT)
         if self.timed and self.repeats >= REPEATED_SHARE * self.requests:
             signs.append(Sign.REPEATED)
         if shown is not None and fresh is not None and fresh < TIMING_RATIO * shown:
             signs.append(Sign.TOO_FAST)
-        return Speed(self.requests, self.timed, self.repeats, shown, fresh, proven, pairs, slower, flat_p, tuple(signs))
+        counts = (self.requests, self.timed, self.repeats)
+        return Speed(*counts, shown, fresh, proven is not None, pairs, slower, flat_p, tuple(signs))
 
 
 def _per_second(sums: Sequence[float]) -> float | None:
