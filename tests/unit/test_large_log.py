@@ -149,9 +149,9 @@ def test_a_row_is_the_cell_it_was_made_of() -> None:
     whole = fresh("a", prompt_sha256="x", replicate=2, request_id="r", ended_at=9.0, output_sha256="o")
     assert row_of(whole).cell() == whole
     assert row_of(fresh("a")).cell() == fresh("a")
-    assert (row_of(whole, 5.0, True).first_token_ms, row_of(whole, 5.0, True).waited) == (5.0, True)
-    assert row_of(fresh("a", status=Status.FAILED)).outcome() is True
-    assert row_of(fresh("a", bad=None)).outcome() is None
+    assert (row_of(whole, 5.0, True).own.first_token_ms, row_of(whole, 5.0, True).kind.waited) == (5.0, True)
+    assert row_of(fresh("a", status=Status.FAILED)).kind.outcome() is True
+    assert row_of(fresh("a", bad=None)).kind.outcome() is None
 
 
 def test_numbers_stay_sorted_through_many_comings_and_goings() -> None:

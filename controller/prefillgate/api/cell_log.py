@@ -28,7 +28,7 @@ MAX_CHARACTERS = 1024
 MAX_COUNT = 10**12
 MAX_REPLICATE = 10**6
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST, _LAST = -62_135_596_800, 253_402_300_799  # the years 1 to 9999, in seconds
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799  # the years 1 to 9999, in seconds
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -88,7 +88,7 @@ def _moment(value: Any) -> float:
         told = datetime.fromisoformat(value)
         told = told if told.tzinfo is not None else told.replace(tzinfo=UTC)
         return (told - _EPOCH) / timedelta(seconds=1)
-    if type(value) not in (int, float) or not _FIRST <= value <= _LAST:
+    if type(value) not in (int, float) or not FIRST_SECOND <= value <= LAST_SECOND:
         raise ValueError
     return float(value)
 

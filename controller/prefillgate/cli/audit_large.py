@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from prefillgate.core.cells import Status
-from prefillgate.core.log_audit import Placing, Survey, Told
-from prefillgate.importers.spool import Spool
+from prefillgate.core.log_audit import Placing, Told
+from prefillgate.core.log_times import Survey
+from prefillgate.importers.spool import Blocks, Spool
 
 if TYPE_CHECKING:
-    from prefillgate.core.log_row import Row
+    from prefillgate.core.log_row import Block, Kind, Row
     from prefillgate.core.policy import Policy
     from prefillgate.core.restated import Restatement
     from prefillgate.core.verdict import Verdict
@@ -20,21 +22,48 @@ class LargeLog:
 
     def __init__(self) -> None:
         self._spool, self._survey, self._told = Spool(), Survey(), Told("")
+        self._blocks = Blocks(self._take)
+        self._rows: Counter[int] = Counter()
+        self._kinds: list[Kind] = []
 
     def add(self, row: Row) -> None:
         """Keep one more request."""
-        self._spool.add(row)
-        self._survey.add(row)
-        self._told.count(row)
+        self._blocks.add(row)
+
+    def take(self, block: Block) -> None:
+        """Keep the requests of a block, after all that were added before it."""
+        self._blocks.flush()
+        self._take(block)
+
+    def _take(self, block: Block) -> None:
+        block.anew = block.kinds is not self._kinds  # the rows of several inputs have lists of kinds of their own
+        if block.anew:
+            self._count()
+            self._kinds = block.kinds
+        self._rows.update(block.numbers)
+        self._told.span(block)
+        self._survey.take(block)
+        self._spool.add(block)
+
+    def _count(self) -> None:
+        counted = [(self._kinds[number], rows) for number, rows in self._rows.items()]
+        self._survey.count(counted)
+        self._told.count(counted)
+        self._rows = Counter()
 
     def judge(self, policy: Policy, title: str, notes: tuple[str, ...]) -> tuple[Verdict, Restatement]:
         """The verdict on the log, and the log restated."""
+        self._blocks.flush()
+        self._count()
         told = self._told
         told.title, told.notes = title, notes
         with self._spool as spool:
-            for row in spool.counted_in_order():
-                told.invalid.add(row.arm, row.case_id, row.status is Status.INVALID)
+            for block in spool.counted_in_order():
+                for number in block.numbers:
+                    kind = block.kinds[number]
+                    if not kind.waited:
+                        told.invalid.add(kind.arm, kind.case_id, kind.status is Status.INVALID)
             placing = Placing(self._survey, policy)
-            for row in spool.scored_in_order():
-                placing.add(row)
+            for block in spool.scored_in_order():
+                placing.take(block)
         return placing.verdict(policy, told)

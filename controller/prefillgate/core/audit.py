@@ -17,7 +17,7 @@ from prefillgate.core.decision import Distrust, Reason, Snapshot, decide
 from prefillgate.core.distrust import LOPSIDED_P, MAX_INVALID_RUN
 from prefillgate.core.exact import fisher_one_sided
 from prefillgate.core.facts import Facts
-from prefillgate.core.freshness import Classified, Counters, claims_reuse, classify, in_time_order
+from prefillgate.core.freshness import Claims, Classified, claims_reuse, classify, in_time_order
 from prefillgate.core.gate import is_replicate_unit
 from prefillgate.core.journal import Purpose
 from prefillgate.core.policy import Policy, ReplicatePolicy
@@ -126,7 +126,7 @@ def knob_not_honoured(classified: Sequence[Classified]) -> Distrust | None:
     return None
 
 
-def knob_ignored(cell: Counters, cell_class: CellClass) -> bool:
+def knob_ignored(cell: Claims, cell_class: CellClass) -> bool:
     """Whether what forced a fresh prefill did not."""
     forced = cell.cold_proof in (ColdProof.CACHE_OFF, ColdProof.SALT)
     return forced and cell_class in (CellClass.COPY, CellClass.PARTIAL, CellClass.ORPHAN) and claims_reuse(cell)

@@ -12,6 +12,7 @@ Three signs, each by a stated rule:
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ SLOWER_SHARE = 0.9
 FLAT_P = 0.01
 REPEATED_SHARE = 0.1
 TIMES_OF_A_LENGTH = 101  # the first so many of each length are looked at
-_RODE = frozenset({CellClass.COPY, CellClass.ORPHAN, CellClass.CONTRADICTED})
+RODE = frozenset({CellClass.COPY, CellClass.ORPHAN, CellClass.CONTRADICTED})
 
 
 class Sign(StrEnum):
@@ -68,26 +69,34 @@ class SpeedLog:
     _all: list[float] = field(default_factory=lambda: [0.0, 0.0])  # prompt tokens, milliseconds
     _fresh: list[float] = field(default_factory=lambda: [0.0, 0.0])
     _first: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    _times: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _times: defaultdict[int, array[float]] = field(default_factory=lambda: defaultdict(lambda: array("d")))
 
     def add(self, seen: Seen, repeat: bool) -> None:
         """Take one more request; `repeat` says that its prompt was asked before in this life of the server."""
-        self.requests += 1
-        self.repeats += repeat and seen.cell_class is not CellClass.FRESH
-        if not seen.ms or not seen.length:
-            return
+        fresh = seen.cell_class is CellClass.FRESH
+        self.count(1, int(repeat and not fresh))
+        if seen.ms and seen.length:
+            self.time(seen.length, seen.ms, fresh, not repeat and seen.cell_class not in RODE)
+
+    def count(self, requests: int, repeats: int) -> None:
+        """Count requests, and among them those that repeat a prompt and are not proven fresh."""
+        self.requests += requests
+        self.repeats += repeats
+
+    def time(self, length: int, milliseconds: float, fresh: bool, first: bool) -> None:
+        """Take the time of one request. `first` says that it asks its prompt first, and nothing says it rode."""
         self.timed += 1
-        sums = [self._all]
-        if seen.cell_class is CellClass.FRESH:
-            sums.append(self._fresh)
-        if not repeat and seen.cell_class not in _RODE:
-            sums.append(self._first)
-        for each in sums:
-            each[0] += seen.length
-            each[1] += seen.ms
-        times = self._times[seen.length]
+        self._all[0] += length
+        self._all[1] += milliseconds
+        if fresh:
+            self._fresh[0] += length
+            self._fresh[1] += milliseconds
+        if first:
+            self._first[0] += length
+            self._first[1] += milliseconds
+        times = self._times[length]
         if len(times) < TIMES_OF_A_LENGTH:
-            times.append(seen.ms)
+            times.append(milliseconds)
 
     def speed(self) -> Speed:
         """The speeds of what was taken so far, with every sign that they are none."""

@@ -25,8 +25,8 @@ _Prompt = tuple[str, str | None, str]
 _Request = tuple[str, str | None, str, str]
 
 
-class Counters(Protocol):
-    """What the class of a cell is read from: a `Cell`, or a row of a large log under the same names."""
+class Claims(Protocol):
+    """What the class of a cell is read from, but for its time: a `Cell`, or a kind of a large log by the same names."""
 
     @property
     def status(self) -> Status: ...
@@ -39,11 +39,16 @@ class Counters(Protocol):
     @property
     def counter_processed_tokens(self) -> int | None: ...
     @property
-    def prefill_ms(self) -> float | None: ...
-    @property
     def cold_proof(self) -> ColdProof | None: ...
     @property
     def shared_server(self) -> bool: ...
+
+
+class Counters(Claims, Protocol):
+    """Claims, and the time of the prefill."""
+
+    @property
+    def prefill_ms(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +98,9 @@ class EpochTiming:
         rate = prefill_rate(cell)
         if rate is None or cell.prompt_tokens is None:
             return
-        if _is_cold(cell):
+        if claims_cold(cell):
             self.cold.append((cell.prompt_tokens, rate))
-        if _claims_fresh(cell):
+        if claims_fresh(cell):
             self.claimed.append((cell.prompt_tokens, rate))
 
 
@@ -188,7 +193,7 @@ class Classifier:
         rate, length = prefill_rate(cell), cell.prompt_tokens
         if rate is None or length is None:
             return False
-        return told[(cell.arm, cell.server_epoch)].take(length, rate, _is_cold(cell), _claims_fresh(cell))
+        return told[(cell.arm, cell.server_epoch)].take(length, rate, claims_cold(cell), claims_fresh(cell))
 
     def _survey(self) -> None:
         for cell in self._cells:
@@ -285,7 +290,7 @@ class Ruling(NamedTuple):
     witness: str
 
 
-def by_counter(cell: Counters, standing: Standing) -> Ruling:
+def by_counter(cell: Claims, standing: Standing) -> Ruling:
     """The class of a cell that is no other choice and no cell in flight beside its like."""
     cached, length = cell.cached_tokens, cell.prompt_tokens
     if cell.status is Status.FAILED and cell.cold_proof is not None and not claims_reuse(cell):
@@ -309,7 +314,7 @@ def by_counter(cell: Counters, standing: Standing) -> Ruling:
     return _of(CellClass.PARTIAL, witness)
 
 
-def _without_counter(cell: Counters, standing: Standing) -> Ruling:
+def _without_counter(cell: Claims, standing: Standing) -> Ruling:
     if cell.cold_proof is None:
         return _of(CellClass.UNKNOWN, "no cached-token counter and no cold proof")
     if cell.shared_server:
@@ -323,7 +328,7 @@ def _without_counter(cell: Counters, standing: Standing) -> Ruling:
     return _fresh(_unseen_share(cell), f"no counter; cold proof {cell.cold_proof}")
 
 
-def _fresh_claim(cell: Counters, counts: tuple[int, int], standing: Standing) -> Ruling:
+def _fresh_claim(cell: Claims, counts: tuple[int, int], standing: Standing) -> Ruling:
     cached, length = counts
     share = Fraction(cached, length)
     processed, moved = cell.processed_tokens, cell.counter_processed_tokens
@@ -364,29 +369,30 @@ def _shown(value: int | None) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _share(cell: Counters) -> Fraction | None:
+def _share(cell: Claims) -> Fraction | None:
     if cell.cached_tokens is None or not cell.prompt_tokens:
         return None
     return Fraction(cell.cached_tokens, cell.prompt_tokens)
 
 
-def _claims_fresh(cell: Counters) -> bool:
+def claims_cold(cell: Claims) -> bool:
+    """Whether its fresh prefill was forced, and its own counter does not speak against it."""
+    return cell.cold_proof is not None and not claims_reuse(cell)
+
+
+def claims_fresh(cell: Claims) -> bool:
+    """Whether its own counter says that it took no more from the cache than a fresh cell may."""
     share = _share(cell)
     return share is not None and share <= FRESH_SHARE
 
 
-def _is_cold(cell: Counters) -> bool:
-    """Whether it was fresh by a proof, and nothing in its own counter speaks against it."""
-    return cell.cold_proof is not None and not claims_reuse(cell)
-
-
-def claims_reuse(cell: Counters) -> bool:
+def claims_reuse(cell: Claims) -> bool:
     """Whether its own counter says that more of the prompt came from the cache than a fresh cell may take from it."""
     share = _share(cell)
     return bool(cell.cached_tokens) and (share is None or share > FRESH_SHARE)
 
 
-def _unseen_share(cell: Counters) -> Fraction:
+def _unseen_share(cell: Claims) -> Fraction:
     """r where no counter told it. A nonce leaves what stands before it in the cache, so there it is taken at the limit
     of a fresh cell."""
     return FRESH_SHARE if cell.cold_proof is ColdProof.NONCE else Fraction(0)
@@ -402,9 +408,13 @@ def prefill_rate(cell: Counters) -> float | None:
 
     None on a server that others use: their work slows a prefill down, and one undisturbed would look like a copy.
     """
-    if cell.shared_server or cell.prefill_ms is None or cell.prefill_ms <= 0:
-        return None
+    tokens = timed_tokens(cell)
+    return None if tokens is None or cell.prefill_ms is None or cell.prefill_ms <= 0 else cell.prefill_ms / tokens
+
+
+def timed_tokens(cell: Claims) -> int | None:
+    """The processed tokens that its prefill time is divided by; None where no time of it says anything."""
     processed = cell.processed_tokens
     if processed is None and cell.prompt_tokens is not None:
         processed = cell.prompt_tokens - (cell.cached_tokens or 0)
-    return cell.prefill_ms / processed if processed is not None and processed > 0 else None
+    return None if cell.shared_server or processed is None or processed <= 0 else processed

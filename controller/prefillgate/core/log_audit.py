@@ -2,12 +2,14 @@
 
 The first pass (`Survey`) looks at what must be known of all cells before any is classified, in any order. The second
 (`Placing`) takes the rows in time order, the choices of a request side by side, and keeps state for each prompt alone.
+Rows of a kind differ in their times and their request; all that does not hang on these is counted by kind.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from prefillgate.core.alarm import alarm_level, cusum
 from prefillgate.core.audit import (
@@ -21,81 +23,60 @@ from prefillgate.core.audit import (
     replicates_of,
     snapshot_of,
 )
-from prefillgate.core.cache_hits import SpeedLog
+from prefillgate.core.cache_hits import RODE, SpeedLog
 from prefillgate.core.cells import ARMS, CANDIDATE, Status
 from prefillgate.core.decision import Distrust, decide
 from prefillgate.core.facts import Counted, Facts, comparison_of
-from prefillgate.core.freshness import (
-    IN_FLIGHT,
-    OTHER_CHOICE,
-    Classified,
-    EpochTiming,
-    Ruling,
-    Standing,
-    by_counter,
-    copy_of,
-)
+from prefillgate.core.freshness import IN_FLIGHT, OTHER_CHOICE, Classified, Ruling, Standing, by_counter, copy_of
 from prefillgate.core.judge import write_verdict
-from prefillgate.core.log_row import Row
+from prefillgate.core.log_row import Block, Kind, Own, Row
 from prefillgate.core.log_tally import LogTally, OpenUnit
+from prefillgate.core.log_times import Survey
 from prefillgate.core.policy import Policy
-from prefillgate.core.restate import PromptLedger, Seen, claim_of
+from prefillgate.core.restate import UNSURE, Prompt, PromptLedger, claim_of, far_under
 from prefillgate.core.restated import Restated, Restatement
-from prefillgate.core.verdict import CellClass, Verdict
+from prefillgate.core.verdict import ArmCounts, CellClass, Verdict
 
-REMEMBERED = 50_000  # rulings kept; equivalent mutant: with fewer the same ones are made again
-_Epoch = tuple[str, str | None]
-
-
-@dataclass(slots=True)
-class Survey:
-    """What the classes of all cells hang on: times of fresh prefills, and where the counter was seen alive."""
-
-    timing: defaultdict[_Epoch, EpochTiming] = field(default_factory=lambda: defaultdict(EpochTiming))
-    probed: set[_Epoch] = field(default_factory=set)
-    hits: defaultdict[_Epoch, int] = field(default_factory=lambda: defaultdict(int))
-
-    def add(self, row: Row) -> None:
-        """Take one more row, in any order. Invalid ones tell nothing."""
-        if row.status is Status.INVALID:
-            return
-        epoch = (row.arm, row.server_epoch)
-        if row.counter_alive:
-            self.probed.add(epoch)
-        if row.cached_tokens:
-            self.hits[epoch] += 1
-        if row.prefill_ms is not None:
-            self.timing[epoch].take(row)
-
-    def alive(self, row: Row) -> bool:
-        """Whether the counter was seen alive by something other than this row alone."""
-        epoch = (row.arm, row.server_epoch)
-        return epoch in self.probed or self.hits[epoch] > (1 if row.cached_tokens else 0)
-
-    def too_fast(self, row: Row) -> bool:
-        """Whether its own time contradicts a fresh prefill."""
-        return row.prefill_ms is not None and self.timing[row.arm, row.server_epoch].contradicts(row)
+OTHER, FLYING, FAST, PARENT = 4, 6, 2, 1  # what a ruling hangs on beside the kind: one of the first three, and a parent
+VARIANTS = 8
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A prompt in one life of a server of one arm: its latest unit, and when the last of its requests ended."""
+class _Effect:
+    """What rows of one kind do under one ruling. `quiet` ones join a unit and change nothing else in it."""
 
-    unit: OpenUnit | None = None
-    ended_at: float | None = None
+    __slots__ = ("first", "fresh", "quiet", "rows", "ruling", "unsure")
+
+    def __init__(self, ruling: Ruling, outcome: bool | None) -> None:
+        self.ruling, self.rows = ruling, 0
+        self.fresh = ruling.cell_class is CellClass.FRESH
+        self.unsure = ruling.cell_class in UNSURE
+        self.first = ruling.cell_class not in RODE
+        self.quiet = ruling.cell_class is CellClass.COPY and not outcome
+
+
+class _Known:
+    """A kind, with what its rows add to."""
+
+    __slots__ = ("asked", "effects", "kind", "limit", "outcome", "remembered", "speed")
+
+    def __init__(self, kind: Kind, asked: Prompt, speed: SpeedLog, limit: tuple[int, float] | None) -> None:
+        self.kind, self.asked, self.speed, self.limit = kind, asked, speed, limit
+        self.outcome = kind.outcome()
+        self.remembered = bool(kind.replicate) or (kind.arm == CANDIDATE and bool(self.outcome))
+        self.effects: list[_Effect | None] = [None] * VARIANTS
 
 
 class Placing:
-    """Rows in time order, folded into everything an audit says."""
+    """Rows in time order, the choices of a request side by side, folded into everything an audit says."""
 
     def __init__(self, survey: Survey, policy: Policy) -> None:
         self.tally = LogTally(max(policy.acceptance))
         self.prompts = PromptLedger()
         self.speeds: dict[str, SpeedLog] = {}
         self._survey = survey
-        self._asked: dict[tuple[str, str | None, str], _Asked] = {}
-        self._choice: tuple[object, OpenUnit | None] = (None, None)  # the latest request, and its unit
-        self._rulings: dict[object, Ruling] = {}
+        self._known: list[_Known | None] = []  # by the numbers of the present kinds; None: invalid ones
+        self._request: tuple[object, Prompt | None] = (None, None)  # the latest one, and its prompt
+        self._request_unit: OpenUnit | None = None
         self._knob: Distrust | None = None
         self._unproven = ""  # the witness of the candidate's first request that is not proven
         self._kept: list[Classified] = []  # cells of replicates, and the last bad cell before each
@@ -103,83 +84,140 @@ class Placing:
         self._replicate = 0
         self._after = 0  # where the candidate's timeline begins anew
 
-    def add(self, row: Row) -> None:
-        """Take the next row. Invalid ones are never scored."""
-        if row.status is Status.INVALID:
-            return
-        key = (row.arm, row.server_epoch, row.prompt_key)
-        asked = self._asked.get(key)
-        if asked is None:
-            asked = self._asked[key] = _Asked()
-        if row.replicate > self._replicate:
-            self._replicate, self._after = row.replicate, len(self.tally.arms[CANDIDATE].timeline)
-        request = (*key, row.request_id)
-        other = row.request_id is not None and request == self._choice[0]
-        parent = self._choice[1] if other else asked.unit
-        ruling = self._ruling(row, asked, parent, other)
-        unit = self.tally.add(row, ruling, parent)
-        unit = parent if ruling.cell_class is CellClass.COPY else unit
+    def take(self, block: Block) -> None:
+        """Place the rows of a block. Invalid ones are never scored."""
+        if block.anew:
+            self._fold()
+        for kind in block.kinds[len(self._known) :]:
+            self._known.append(None if kind.status is Status.INVALID else self._meet(kind))
+        for number, *own in block.rows():
+            known = self._known[number]
+            if known is not None:
+                self._place(known, own)
+
+    def _meet(self, kind: Kind) -> _Known:
+        self.tally.case(kind)
+        asked = self.prompts.prompt((kind.arm, kind.server_epoch, kind.prompt_key), kind.case_id)
+        speed = self.speeds.get(kind.arm)
+        if speed is None:
+            speed = self.speeds[kind.arm] = SpeedLog()
+        return _Known(kind, asked, speed, self._survey.limit(kind))
+
+    def _place(self, known: _Known, own: list[Any]) -> None:
+        started, ended, prefill_ms, request, output, first_token_ms = own
+        kind, asked = known.kind, known.asked
+        if kind.replicate > self._replicate:
+            self._replicate, self._after = kind.replicate, len(self.tally.arms[CANDIDATE].timeline)
+        parent, limit, variant = asked.unit, known.limit, 0
+        other = request is not None and request == self._request[0] and asked is self._request[1]
+        if other:
+            parent, variant = self._request_unit, OTHER
+        elif kind.choice_index and request is None:
+            variant = OTHER
+        elif kind.shares_blocks and started is not None and asked.ended_at is not None and started < asked.ended_at:
+            variant = FLYING
+        elif limit is not None and prefill_ms and prefill_ms / limit[0] < limit[1]:
+            variant = FAST
+        if parent is not None:
+            variant += PARENT
+        effect = known.effects[variant]
+        if effect is None:
+            effect = known.effects[variant] = self._effect(known, variant)
+        effect.rows += 1
+        if effect.quiet:
+            unit = parent
+            parent.size += 1
+        else:
+            unit = self._move(known, effect, parent, output)
         if unit is not None:
             asked.unit = unit
-        if row.request_id is not None and not other:
-            self._choice = (request, unit)
-        if row.ended_at is not None:
-            asked.ended_at = row.ended_at if asked.ended_at is None else max(asked.ended_at, row.ended_at)
-        self._remember(row, ruling)
-        self._restate(row, ruling)
+        if request is not None and not other:
+            self._request, self._request_unit = (request, asked), unit
+        if ended is not None:
+            asked.ended_at = ended if asked.ended_at is None else max(asked.ended_at, ended)
+        if known.remembered:
+            self._remember(Row(kind, Own(*own)), effect.ruling)
+        self._time(known, effect, first_token_ms if prefill_ms is None else prefill_ms)
 
-    def _ruling(self, row: Row, asked: _Asked, parent: OpenUnit | None, other: bool) -> Ruling:
-        """As the classifier rules: another choice first, then in flight, then by the counters."""
-        number = None if parent is None else 0
-        if other or (row.request_id is None and row.choice_index):
-            return copy_of(number, OTHER_CHOICE)
-        known = row.shares_blocks and row.started_at is not None and asked.ended_at is not None
-        if known and row.started_at < asked.ended_at:  # type: ignore[operator]  # both are told
-            return copy_of(number, IN_FLIGHT)
-        standing = Standing(number, self._survey.too_fast(row), self._survey.alive(row))
-        told = (row.status, row.prompt_tokens, row.cached_tokens, row.processed_tokens, row.counter_processed_tokens)
-        key = (*told, row.cold_proof, row.shared_server, standing)
-        found = self._rulings.get(key)
-        if found is None:
-            if len(self._rulings) >= REMEMBERED:
-                self._rulings.clear()
-            found = self._rulings[key] = by_counter(row, standing)
-        return found
+    def _effect(self, known: _Known, variant: int) -> _Effect:
+        """The ruling on rows of a kind: another choice first, then in flight, then by the counters."""
+        kind, parent = known.kind, 0 if variant & PARENT else None
+        case = variant - (variant & PARENT)
+        if case in (OTHER, FLYING):
+            ruling = copy_of(parent, OTHER_CHOICE if case == OTHER else IN_FLIGHT)
+        else:
+            ruling = by_counter(kind, Standing(parent, case == FAST, self._survey.alive(kind)))
+        if self._knob is None and knob_ignored(kind, ruling.cell_class):
+            self._knob = ignored_knob((kind.arm, kind.case_id), ruling.witness, kind.cold_proof)
+        if kind.arm == CANDIDATE and not self._unproven and ruling.cell_class in UNPROVEN:
+            self._unproven = ruling.witness
+        return _Effect(ruling, known.outcome)
+
+    def _move(self, known: _Known, effect: _Effect, parent: OpenUnit | None, output: str | None) -> OpenUnit | None:
+        """What is not merely one more copy; the unit that the row opens or joins."""
+        kind, tally, ruling = known.kind, self.tally, effect.ruling
+        if effect.fresh:
+            old = known.asked.unit
+            if old is not None:
+                tally.close(kind.arm, old)
+            return tally.open(kind, output)
+        if ruling.cell_class is CellClass.COPY:
+            assert parent is not None
+            parent.size += 1
+            if ruling.proven:
+                tally.spoil(kind.arm, parent)
+            else:
+                tally.suspect(kind)
+            return parent
+        if known.outcome and ruling.cell_class is CellClass.ORPHAN:
+            tally.orphan(kind, ruling.proven)
+        elif known.outcome:
+            tally.suspect(kind)
+        return None
 
     def _remember(self, row: Row, ruling: Ruling) -> None:
-        """What sentences name: the first cell of a kind, and the cells of replicates with what triggered them."""
-        if self._knob is None and row.cold_proof is not None and knob_ignored(row, ruling.cell_class):
-            self._knob = ignored_knob((row.arm, row.case_id), ruling.witness, row.cold_proof)
-        if row.arm == CANDIDATE and not self._unproven and ruling.cell_class in UNPROVEN:
-            self._unproven = ruling.witness
-        if row.replicate:
-            if self._trigger is not None:
-                self._kept.append(self._trigger)
-                self._trigger = None
-            self._kept.append(_classified(row, ruling))
-        elif row.arm == CANDIDATE and row.outcome():
-            self._trigger = _classified(row, ruling)
+        """The cells of replicates, each after the last bad cell before it: what triggered it."""
+        if not row.kind.replicate:
+            self._trigger = Classified(row.cell(), *ruling)
+            return
+        if self._trigger is not None:
+            self._kept.append(self._trigger)
+            self._trigger = None
+        self._kept.append(Classified(row.cell(), *ruling))
 
-    def _restate(self, row: Row, ruling: Ruling) -> None:
-        seen = Seen(
-            row.arm,
-            row.server_epoch,
-            row.prompt_key,
-            row.case_id,
-            ruling.cell_class,
-            row.outcome(),
-            not row.replicate,
-            row.prompt_tokens,
-            row.prefill_ms if row.prefill_ms is not None else row.first_token_ms,
-        )
-        speed = self.speeds.get(row.arm)
-        if speed is None:
-            speed = self.speeds[row.arm] = SpeedLog()
-        speed.add(seen, self.prompts.add(seen))
+    def _time(self, known: _Known, effect: _Effect, milliseconds: float | None) -> None:
+        """What a row adds to bounds and speeds beside its count."""
+        asked, length = known.asked, known.kind.prompt_tokens
+        rate = milliseconds / length if milliseconds and length else None
+        repeat = asked.ask(rate)
+        if not repeat and not effect.fresh:
+            known.speed.count(0, -1)  # it is no repeat; `_fold` takes all for one
+        if effect.unsure and repeat and far_under(rate, asked.rate):
+            asked.quick += 1
+        if milliseconds and length:
+            known.speed.time(length, milliseconds, effect.fresh, effect.first and not repeat)
+
+    def _fold(self) -> None:
+        """Count the rows of the present kinds, and forget these."""
+        for known in self._known:
+            for effect in () if known is None else known.effects:
+                if known is not None and effect is not None:
+                    kind, rows = known.kind, effect.rows
+                    self.tally.count(kind, effect.ruling, rows)
+                    outcome = None if kind.replicate else known.outcome
+                    known.asked.count(effect.ruling.cell_class, outcome, rows)
+                    known.speed.count(rows, 0 if effect.fresh else rows)
+        self._known = []
+
+    def _finish(self) -> None:
+        self._fold()
+        for arm, unit in self.prompts.units():
+            self.tally.close(arm, unit)
 
     def verdict(self, policy: Policy, told: Told) -> tuple[Verdict, Restatement]:
         """The answer, and the log restated."""
         tally = self.tally
+        self._finish()
         replicates = replicates_of(self._kept, policy.replicate)
         state = cusum(tally.outcomes(self._after), policy.alarm)
         candidate = tally.arms[CANDIDATE]
@@ -218,12 +256,14 @@ class Placing:
             ),
         )
         claim = claim_of(requests, prefills, self.prompts.by_prompt(tally.common()))
-        arms = tuple(
+        return write_verdict(facts), Restatement(self._restated(counts), claim)
+
+    def _restated(self, counts: Mapping[str, ArmCounts]) -> tuple[Restated, ...]:
+        return tuple(
             Restated(arm, replace(counts[arm], invalid=0), self.prompts.bounds(arm), self.speeds[arm].speed())
             for arm in ARMS
             if arm in self.speeds
         )
-        return write_verdict(facts), Restatement(arms, claim)
 
 
 @dataclass(slots=True)
@@ -239,14 +279,22 @@ class Told:
     begun: float | None = None
     ended: float | None = None
 
-    def count(self, row: Row) -> None:
-        """Count a row of whatever status."""
-        if row.started_at is not None:
-            self.begun = row.started_at if self.begun is None else min(self.begun, row.started_at)
-        if row.ended_at is not None:
-            self.ended = row.ended_at if self.ended is None else max(self.ended, row.ended_at)
-        self.rows[row.arm] += 1
-        self.invalid_rows[row.arm] += row.status is Status.INVALID
+    def count(self, counted: Iterable[tuple[Kind, int]]) -> None:
+        """Count rows of whatever status, by kind."""
+        for kind, rows in counted:
+            self.rows[kind.arm] += rows
+            if kind.status is Status.INVALID:
+                self.invalid_rows[kind.arm] += rows
+
+    def span(self, block: Block) -> None:
+        """Note when the rows of a block began and ended."""
+        begun, ended = block.column("started_at"), block.column("ended_at")
+        if begun is not None:
+            first = min(time for time in begun if time is not None)
+            self.begun = first if self.begun is None else min(self.begun, first)
+        if ended is not None:
+            last = max(time for time in ended if time is not None)
+            self.ended = last if self.ended is None else max(self.ended, last)
 
     def invalid_of(self, arm: str) -> int:
         """Invalid rows of an arm."""
@@ -256,7 +304,3 @@ class Told:
     def arms(self) -> tuple[str, ...]:
         """The arms that are there; the candidate always is."""
         return tuple(arm for arm in ARMS if arm == CANDIDATE or self.rows[arm])
-
-
-def _classified(row: Row, ruling: Ruling) -> Classified:
-    return Classified(row.cell(), *ruling)

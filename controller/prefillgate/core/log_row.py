@@ -1,16 +1,23 @@
-"""A request of a large log as one flat row: what counting needs, and nothing that grows with the log."""
+"""A request of a large log as one flat row, and rows as columns: what counting needs, and nothing that grows with it.
+
+Most of a row is the same in many of them: its arm, prompt, counters and outcome are its kind. Rows of a block are the
+numbers of their kinds and a column for each fact that is a row's own.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, NamedTuple
 
 from prefillgate.core.cells import Cell, ColdProof, Status
 
 
-class Row(NamedTuple):
-    """A cell, its texts as they are told. The fields that `Cell` has too mean the same.
+class Kind(NamedTuple):
+    """What rows share. The fields that `Cell` has too mean the same, `prompt_key` is what identifies the prompt.
 
-    `waited` marks an invalid cell of a server that asked to be left alone.
+    `waited` marks invalid cells of a server that asked to be left alone.
     """
 
     arm: str
@@ -20,40 +27,54 @@ class Row(NamedTuple):
     status: Status
     bad: bool | None
     replicate: int
-    started_at: float | None
-    ended_at: float | None
     prompt_tokens: int | None
     cached_tokens: int | None
     processed_tokens: int | None
     counter_processed_tokens: int | None
-    prefill_ms: float | None
     cold_proof: ColdProof | None
-    request_id: str | None
     choice_index: int | None
     counter_alive: bool
     shares_blocks: bool
     shared_server: bool
-    output_sha256: str | None
-    first_token_ms: float | None
     waited: bool
 
     def outcome(self) -> bool | None:
         """Bad, clean or unknown under the default flag. A failed cell is bad."""
         return True if self.status is Status.FAILED else self.bad
 
+
+class Own(NamedTuple):
+    """What is a row's own, under the names of `Cell`; `first_token_ms` is its time to first token."""
+
+    started_at: float | None
+    ended_at: float | None
+    prefill_ms: float | None
+    request_id: str | None
+    output_sha256: str | None
+    first_token_ms: float | None
+
+
+class Row(NamedTuple):
+    """A cell of a large log."""
+
+    kind: Kind
+    own: Own
+
     def cell(self) -> Cell:
         """The row as a cell, as far as it goes."""
-        own = {name: value for name, value in self._asdict().items() if name not in _BESIDE}
-        own["prompt_sha256"] = None if self.prompt_key == self.case_id else self.prompt_key
-        return Cell(**own)
+        told = {**self.kind._asdict(), **self.own._asdict()}
+        prompt, case = told["prompt_key"], told["case_id"]
+        for name in _BESIDE:
+            del told[name]
+        return Cell(**told, prompt_sha256=None if prompt == case else prompt)
 
 
-_BESIDE = frozenset({"prompt_key", "first_token_ms", "waited"})
+_BESIDE = ("prompt_key", "first_token_ms", "waited")
 
 
 def row_of(cell: Cell, first_token_ms: float | None = None, waited: bool = False) -> Row:
     """A cell as a row."""
-    return Row(
+    kind = Kind(
         cell.arm,
         cell.case_id,
         cell.prompt_key,
@@ -61,20 +82,46 @@ def row_of(cell: Cell, first_token_ms: float | None = None, waited: bool = False
         cell.status,
         cell.bad,
         cell.replicate,
-        cell.started_at,
-        cell.ended_at,
         cell.prompt_tokens,
         cell.cached_tokens,
         cell.processed_tokens,
         cell.counter_processed_tokens,
-        cell.prefill_ms,
         cell.cold_proof,
-        cell.request_id,
         cell.choice_index,
         cell.counter_alive,
         cell.shares_blocks,
         cell.shared_server,
-        cell.output_sha256,
-        first_token_ms,
         waited,
     )
+    own = Own(cell.started_at, cell.ended_at, cell.prefill_ms, cell.request_id, cell.output_sha256, first_token_ms)
+    return Row(kind, own)
+
+
+Column = list[Any] | None  # None where no row tells it
+
+
+@dataclass(slots=True)
+class Block:
+    """Rows as columns: `numbers` of their kinds in `kinds`, and a column for each field of `Own`, in its order.
+
+    `kinds` is one list for many blocks, and only grows; `anew` says that it is another one than that of the block
+    before.
+    """
+
+    kinds: list[Kind]
+    numbers: list[int]
+    columns: list[Column]
+    anew: bool = False
+
+    def column(self, name: str) -> Column:
+        """A column by its name in `Own`."""
+        return self.columns[Own._fields.index(name)]
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """(number of the kind, the fields of `Own` in their order) of each row."""
+        return zip(self.numbers, *(repeat(None) if each is None else each for each in self.columns), strict=False)
+
+
+def column(values: list[Any]) -> Column:
+    """A column; None where it tells nothing."""
+    return None if values.count(None) == len(values) else values

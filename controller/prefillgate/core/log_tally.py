@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE
+from prefillgate.core.cells import ARMS, CANDIDATE
 from prefillgate.core.exact import clopper_pearson
 from prefillgate.core.freshness import Ruling
-from prefillgate.core.log_row import Row
+from prefillgate.core.log_row import Kind
 from prefillgate.core.restate import Table
 from prefillgate.core.units import WHOLE, floor_of_counts
 from prefillgate.core.verdict import ArmCounts, CellClass, Interval
@@ -23,22 +23,36 @@ CLEAN, BAD, UNKNOWN = 0, 1, 2  # entries of a timeline
 
 @dataclass(slots=True)
 class OpenUnit:
-    """The latest fresh unit of a prompt: what a copy that joins it may still change. `at` is its place in the
-    timeline, None for a unit of a replicate."""
+    """The latest fresh unit of a prompt: what a copy that joins it may still change.
 
-    case_id: str
+    `screen` are the counts of its case, `at` is its place in the timeline; both are None for a unit of a replicate.
+    """
+
     bad: bool | None
-    screen: bool
+    screen: list[int] | None
     at: int | None
     size: int = 1
 
 
 @dataclass(slots=True)
 class CaseTally:
-    """One case. Of the screen, by arm: whether it was seen, bad and known requests, bad and known units."""
+    """One case. Of the screen, by arm: bad and known requests, bad and known units; None where it was not seen."""
 
-    seen: dict[str, list[int]] = field(default_factory=dict)
+    seen: list[list[int] | None] = field(default_factory=lambda: [None, None])
     weights: list[Fraction] = field(default_factory=list)  # of the candidate's judged units, the heaviest `kept`
+
+    def screen(self, arm: str) -> list[int]:
+        """The counts of an arm, which has seen it now."""
+        at = ARMS.index(arm)
+        found = self.seen[at]
+        if found is None:
+            found = self.seen[at] = [0, 0, 0, 0]
+        return found
+
+    @property
+    def common(self) -> bool:
+        """Whether both arms saw it."""
+        return None not in self.seen
 
 
 @dataclass(slots=True)
@@ -101,101 +115,89 @@ class LogTally:
     cases: dict[str, CaseTally] = field(default_factory=dict)
     _orphans: set[tuple[str, str | None, str]] = field(default_factory=set)
 
-    def add(self, row: Row, ruling: Ruling, parent: OpenUnit | None) -> OpenUnit | None:
-        """Count one more scored row; the unit it opened. `parent` is the unit that a copy joins."""
-        arm, case = self.arms[row.arm], self.cases.get(row.case_id)
+    def case(self, kind: Kind) -> CaseTally:
+        """The counts of the case of a kind, one row of which was scored."""
+        case = self.cases.get(kind.case_id)
         if case is None:
-            case = self.cases[row.case_id] = CaseTally()
-        outcome = row.outcome()
-        arm.requests += 1
-        arm.classes[ruling.cell_class] += 1
-        if outcome is not None:
-            arm.outcomes[0] += outcome
-            arm.outcomes[1] += 1
-        if not row.replicate:
-            self._screen(case, row.arm, 0, outcome)
-        if ruling.cell_class is CellClass.FRESH:
-            return self._open(row, ruling, arm, case)
-        if ruling.cell_class is CellClass.COPY:
-            assert parent is not None
-            self._join(parent, arm, row.arm, ruling.proven and bool(outcome))
-            if ruling.proven:
-                return None
-        elif ruling.cell_class is CellClass.ORPHAN:
-            if outcome and self._new_orphan(row, ruling.proven):
-                arm.bad_orphans += 1
-                arm.timeline.append(UNKNOWN if row.replicate else BAD)
-            return None
-        if outcome:
-            arm.suspects += 1
-            arm.timeline.append(UNKNOWN if row.replicate else BAD)
-        return None
+            case = self.cases[kind.case_id] = CaseTally()
+        if not kind.replicate:
+            case.screen(kind.arm)
+        return case
 
-    def _screen(self, case: CaseTally, arm: str, at: int, outcome: bool | None) -> None:
-        """Count an outcome of the screen: of a request (`at` 0) or of a unit (`at` 2)."""
-        seen = case.seen.get(arm)
-        if seen is None:
-            seen = case.seen[arm] = [0, 0, 0, 0]
+    def count(self, kind: Kind, ruling: Ruling, rows: int) -> None:
+        """Count rows of a kind and a class: all of them but what their order matters for."""
+        arm, outcome = self.arms[kind.arm], kind.outcome()
+        screen = None if kind.replicate else self.cases[kind.case_id].screen(kind.arm)
+        arm.requests += rows
+        arm.classes[ruling.cell_class] += rows
+        if ruling.cell_class in (CellClass.FRESH, CellClass.COPY):
+            arm.cells_in_units += rows
         if outcome is not None:
-            seen[at] += outcome
-            seen[at + 1] += 1
-
-    def _open(self, row: Row, ruling: Ruling, arm: ArmTally, case: CaseTally) -> OpenUnit:
-        outcome, screen = row.outcome(), not row.replicate
-        arm.cells_in_units += 1
-        arm.squares += 1
-        if outcome is not None:
+            _add(arm.outcomes, screen, 0, outcome * rows, rows)
+        if ruling.cell_class is CellClass.FRESH and outcome is not None:
+            _add(arm.units, screen, 2, outcome * rows, rows)
             weight = WHOLE - ruling.reused_share if ruling.reused_share else WHOLE
-            arm.weights[weight] += 1
-            arm.units[0] += outcome
-            arm.units[1] += 1
-            if row.arm == CANDIDATE:
-                case.weights.append(weight)
-                if len(case.weights) > 2 * self.kept:
-                    case.weights = sorted(case.weights, reverse=True)[: self.kept]
-        if row.output_sha256 is not None:
-            arm.outputs.add(row.output_sha256)
-        if screen:
-            self._screen(case, row.arm, 2, outcome)
-        arm.timeline.append(UNKNOWN if outcome is None or not screen else BAD if outcome else CLEAN)
-        return OpenUnit(row.case_id, outcome, screen, len(arm.timeline) - 1 if screen else None)
+            arm.weights[weight] += rows
+            if kind.arm == CANDIDATE:
+                self._weigh(self.cases[kind.case_id], weight, rows)
 
-    def _join(self, unit: OpenUnit, arm: ArmTally, name: str, makes_bad: bool) -> None:
-        """A copy joins a unit; a proven bad one makes it bad, from the place on where the unit stands."""
-        arm.cells_in_units += 1
-        arm.squares += 2 * unit.size + 1
-        unit.size += 1
-        if not makes_bad or unit.bad:
+    def _weigh(self, case: CaseTally, weight: Fraction, units: int) -> None:
+        case.weights += [weight] * min(units, self.kept)
+        if len(case.weights) > 2 * self.kept:
+            case.weights = sorted(case.weights, reverse=True)[: self.kept]
+
+    def open(self, kind: Kind, output_sha256: str | None) -> OpenUnit:
+        """The unit that a fresh row opens."""
+        arm, outcome, screen = self.arms[kind.arm], kind.outcome(), not kind.replicate
+        if output_sha256 is not None:
+            arm.outputs.add(output_sha256)
+        arm.timeline.append(UNKNOWN if outcome is None or not screen else BAD if outcome else CLEAN)
+        if not screen:
+            return OpenUnit(outcome, None, None)
+        return OpenUnit(outcome, self.cases[kind.case_id].screen(kind.arm), len(arm.timeline) - 1)
+
+    def close(self, arm: str, unit: OpenUnit) -> None:
+        """Count the size of a unit that no further row joins."""
+        self.arms[arm].squares += unit.size**2
+
+    def spoil(self, arm: str, unit: OpenUnit) -> None:
+        """A proven bad copy makes its unit bad, from the place on where the unit stands."""
+        if unit.bad:
             return
-        seen = self.cases[unit.case_id].seen[name] if unit.screen else [0, 0, 0, 0]
-        for counts, at in ((arm.units, 0), (seen, 2)):
-            counts[at] += 1
-            counts[at + 1] += unit.bad is None
+        _add(self.arms[arm].units, unit.screen, 2, 1, unit.bad is None)
         unit.bad = True
         if unit.at is not None:
-            arm.timeline[unit.at] = BAD
+            self.arms[arm].timeline[unit.at] = BAD
 
-    def _new_orphan(self, row: Row, proven: bool) -> bool:
-        """Whether it counts: proven ones once for a prompt in a life of a server, others each time."""
-        key = (row.arm, row.server_epoch, row.prompt_key)
+    def suspect(self, kind: Kind) -> None:
+        """A bad row outside of all units."""
+        arm = self.arms[kind.arm]
+        arm.suspects += 1
+        arm.timeline.append(UNKNOWN if kind.replicate else BAD)
+
+    def orphan(self, kind: Kind, proven: bool) -> None:
+        """A bad row whose unit was never seen: proven ones count once for a prompt in a life of a server."""
+        key = (kind.arm, kind.server_epoch, kind.prompt_key)
         if proven and key in self._orphans:
-            return False
+            return
         if proven:
             self._orphans.add(key)
-        return True
+        arm = self.arms[kind.arm]
+        arm.bad_orphans += 1
+        arm.timeline.append(UNKNOWN if kind.replicate else BAD)
 
     def common(self) -> frozenset[str]:
         """The cases of the screen that both arms saw."""
-        return frozenset(name for name, case in self.cases.items() if len(case.seen) == len(ARMS))
+        return frozenset(name for name, case in self.cases.items() if case.common)
 
     def tables(self) -> tuple[Table, Table]:
         """(by request, by prefill) over the common cases, as `tables` of a list of cells."""
-        sums = {arm: [0, 0, 0, 0] for arm in ARMS}
+        sums = [[0, 0, 0, 0] for _ in ARMS]
         for case in self.cases.values():
-            if len(case.seen) == len(ARMS):
-                for arm, seen in case.seen.items():
-                    sums[arm] = [one + other for one, other in zip(sums[arm], seen, strict=True)]
-        candidate, baseline = sums[CANDIDATE], sums[BASELINE]
+            for place, seen in enumerate(case.seen):
+                if case.common and seen is not None:
+                    sums[place] = [one + other for one, other in zip(sums[place], seen, strict=True)]
+        baseline, candidate = sums
         return Table(*candidate[:2], *baseline[:2]), Table(*candidate[2:], *baseline[2:])
 
     @property
@@ -215,3 +217,12 @@ class LogTally:
     def outcomes(self, start: int) -> Iterator[bool]:
         """The candidate's timeline from an entry on, for the alarm."""
         return (entry == BAD for entry in memoryview(self.arms[CANDIDATE].timeline)[start:] if entry != UNKNOWN)
+
+
+def _add(counts: list[int], screen: list[int] | None, at: int, bad: int, known: int) -> None:
+    """Add to the bad and the known ones of an arm, and to those of a case of the screen, which stand from `at` on."""
+    counts[0] += bad
+    counts[1] += known
+    if screen is not None:
+        screen[at] += bad
+        screen[at + 1] += known

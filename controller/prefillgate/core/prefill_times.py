@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prefillgate.core.rising import Rising
@@ -17,20 +18,32 @@ Points = list[tuple[int, float]]  # prompt length in tokens, prefill millisecond
 
 
 def quartiles_near(points: Points, lengths: Sequence[int], quartile: int) -> dict[int, float]:
-    """The quartile of the rates at prompt lengths within 25 %, for each of the rising `lengths` that has any.
+    """The quartile of the rates at prompt lengths within 25 %, for each of the rising `lengths` that has any."""
+    rates: dict[int, list[float]] = defaultdict(list)
+    for length, rate in points:
+        rates[length].append(rate)
+    return quartiles_by_length(rates, lengths, quartile)
+
+
+def quartiles_by_length(
+    rates: Mapping[int, Sequence[float]], lengths: Sequence[int], quartile: int
+) -> dict[int, float]:
+    """As `quartiles_near`, of rates that stand by their length already.
 
     Both ends of the window rise with the length, so each rate enters and leaves it once.
     """
     found: dict[int, float] = {}
-    known, window = sorted(points), Rising()
+    known, window = sorted(rates), Rising()
     entered = left = 0
     for length in lengths:
         reach = NEIGHBOUR_SHARE * length
-        while entered < len(known) and known[entered][0] <= length + reach:
-            window.add(known[entered][1])
+        while entered < len(known) and known[entered] <= length + reach:
+            for rate in rates[known[entered]]:
+                window.add(rate)
             entered += 1
-        while left < entered and known[left][0] < length - reach:
-            window.remove(known[left][1])
+        while left < entered and known[left] < length - reach:
+            for rate in rates[known[left]]:
+                window.remove(rate)
             left += 1
         if len(window):
             found[length] = quartile_of(window, quartile)

@@ -8,10 +8,10 @@ was a prefill of its own that no counter and no time speaks against.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell
 from prefillgate.core.exact import fisher_one_sided
@@ -21,7 +21,7 @@ from prefillgate.core.verdict import CellClass
 
 CLAIM_P = 0.05  # one-sided: at most this a difference seems to be there
 P_DIGITS = 12  # after the point; Fisher's p of 1 of 2 against 0 of 38 is 0.05, and as a float a little more
-_UNSURE = frozenset({CellClass.UNKNOWN, CellClass.PARTIAL})
+UNSURE = frozenset({CellClass.UNKNOWN, CellClass.PARTIAL})
 
 
 class Seen(NamedTuple):
@@ -64,15 +64,37 @@ def seen_of(item: Classified, first_token_ms: float | None = None) -> Seen:
 
 
 @dataclass(slots=True)
-class _Prompt:
-    """One prompt in one life of a server of one arm."""
+class Prompt:
+    """One prompt in one life of a server of one arm. `rate` is that of its first request.
+
+    `unit` and `ended_at` are for whoever places requests: its latest fresh unit, and when the last of them ended.
+    """
 
     case: object
-    rate: float | None
+    asked: bool = False
+    rate: float | None = None
+    unit: Any = None
+    ended_at: float | None = None
     fresh: int = 0
     unsure: int = 0
     quick: int = 0
     bad: bool | None = None  # of the screen: True when any is, None when no outcome is known
+
+    def ask(self, rate: float | None) -> bool:
+        """Note one more request of it; whether it was asked before."""
+        if self.asked:
+            return True
+        self.asked, self.rate = True, rate
+        return False
+
+    def count(self, cell_class: CellClass, outcome: bool | None, requests: int = 1) -> None:
+        """Count requests of one class with one outcome, None for one that is no matter of the screen."""
+        if cell_class is CellClass.FRESH:
+            self.fresh += requests
+        elif cell_class in UNSURE:
+            self.unsure += requests
+        if outcome is not None:
+            self.bad = bool(self.bad) or outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +110,26 @@ class Bounds:
 class PromptLedger:
     """Requests folded by prompt and life of a server, in time order."""
 
-    _prompts: dict[tuple[str, object, object], _Prompt] = field(default_factory=dict)
+    _prompts: dict[tuple[str, object, object], Prompt] = field(default_factory=dict)
+
+    def prompt(self, key: tuple[str, object, object], case: object) -> Prompt:
+        """What is known of the prompt of an arm, an epoch and a digest. `case` is that of its first request."""
+        found = self._prompts.get(key)
+        if found is None:
+            found = self._prompts[key] = Prompt(case)
+        return found
 
     def add(self, seen: Seen) -> bool:
         """Take one more request; whether its prompt was asked before in this life of the server."""
-        key = (seen.arm, seen.epoch, seen.prompt)
-        found = self._prompts.get(key)
-        repeat = found is not None
-        if found is None:
-            found = self._prompts[key] = _Prompt(seen.case, seen.rate)
-        if seen.cell_class is CellClass.FRESH:
-            found.fresh += 1
-        elif seen.cell_class in _UNSURE:
-            found.unsure += 1
-            found.quick += repeat and _far_under(seen.rate, found.rate)
-        if seen.screen and seen.outcome is not None:
-            found.bad = bool(found.bad) or seen.outcome
+        prompt = self.prompt((seen.arm, seen.epoch, seen.prompt), seen.case)
+        repeat = prompt.ask(seen.rate)
+        prompt.quick += repeat and seen.cell_class in UNSURE and far_under(seen.rate, prompt.rate)
+        prompt.count(seen.cell_class, seen.outcome if seen.screen else None)
         return repeat
+
+    def units(self) -> Iterator[tuple[str, Any]]:
+        """The latest unit of each prompt that has one, with its arm."""
+        return ((arm, prompt.unit) for (arm, _, _), prompt in self._prompts.items() if prompt.unit is not None)
 
     def bounds(self, arm: str) -> Bounds:
         """The bounds of an arm. A prompt whose prefill was never seen, because it came before the log, is one."""
@@ -123,7 +148,8 @@ class PromptLedger:
         return Table(*counts[CANDIDATE], *counts[BASELINE])
 
 
-def _far_under(rate: float | None, first: float | None) -> bool:
+def far_under(rate: float | None, first: float | None) -> bool:
+    """Whether a rate is so far under the first one that the cache must have helped."""
     return rate is not None and first is not None and rate < TIMING_RATIO * first
 
 

@@ -1,6 +1,6 @@
 """A large log on disk: its rows kept in a temporary file as they are read, and given back in time order.
 
-Memory holds one block of rows, eight bytes for each request id, and each text (case, prompt, epoch) once.
+Memory holds one block of rows, the kinds of the latest rows, and digests of the latest request ids.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 import marshal
 import sqlite3
 import tempfile
-from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from operator import eq
 from types import TracebackType
 from typing import Any
 
-from prefillgate.core.cells import ARMS, ColdProof, Status
-from prefillgate.core.log_row import Row
+from prefillgate.core.cells import ColdProof, Status
+from prefillgate.core.log_row import Block, Kind, Own, Row, column
+from prefillgate.importers.digests import Digests
 
-BLOCK_ROWS = 1024
-BUCKETS = 64
-_STATUS, _PROOF = tuple(Status), (None, *ColdProof)
-_AT = {name: place for place, name in enumerate(Row._fields)}
+BLOCK_ROWS = 2048
+MAX_KINDS = 16 * 1024
+_STATUS_AT, _PROOF_AT = Kind._fields.index("status"), Kind._fields.index("cold_proof")
 _SCHEMA = "CREATE TABLE cells (started REAL, place INTEGER, request TEXT, choice INTEGER, row BLOB)"
 _IN_ORDER = """
 SELECT row FROM (
@@ -30,36 +31,94 @@ SELECT row FROM (
 Flat = tuple[Any, ...]
 
 
+class Kinds(dict[Any, int]):
+    """Numbers of kinds by whatever tells them apart, which `made` makes a kind of. Begun anew above `MAX_KINDS`."""
+
+    def __init__(self, made: Callable[[Any], Kind]) -> None:
+        super().__init__()
+        self._made = made
+        self.kinds: list[Kind] = []
+        self._full = False
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self.kinds)
+        self.kinds.append(self._made(key))
+        return number
+
+    def begin(self) -> None:
+        """Before a block: forget all kinds where they are too many, and start another list."""
+        if len(self.kinds) >= MAX_KINDS:
+            self.clear()
+            self.kinds = []
+
+
 class Order:
     """Whether rows stand in time order as they come, the choices of each request side by side."""
 
     def __init__(self) -> None:
         self.latest = float("-inf")
         self._whole = True
-        self._request: object = None
+        self._digests = Digests()
+        self._request = 0  # digest of the latest one
         self._choice = 0
-        self._seen = [array("q") for _ in range(BUCKETS)]
+        self._prompts: list[int] = []  # digests by number of the kind
 
-    def add(self, row: Row) -> None:
-        """Take the next row."""
-        if row.started_at is not None:
-            self._whole = self._whole and row.started_at >= self.latest
-            self.latest = row.started_at
-        request = None
-        if row.request_id is not None:
-            request = (row.arm, row.server_epoch, row.prompt_key, row.request_id)
-            choice = row.choice_index or 0
-            if request == self._request:
+    def take(self, block: Block, wanted: Callable[[Kind], bool]) -> None:
+        """Take the rows of a block whose kind is wanted."""
+        if block.anew:
+            self._prompts = []
+        kinds, columns = block.kinds, (block.numbers, block.column("started_at"), block.column("request_id"))
+        for kind in kinds[len(self._prompts) :]:
+            self._prompts.append(hash((kind.arm, kind.server_epoch, kind.prompt_key)) if wanted(kind) else 0)
+        numbers, started, requests = columns
+        unwanted = {number for number, kind in enumerate(kinds) if not wanted(kind)}
+        if not unwanted.isdisjoint(numbers):
+            kept = [place for place, number in enumerate(numbers) if number not in unwanted]
+            numbers = [numbers[place] for place in kept]
+            started = None if started is None else [started[place] for place in kept]
+            requests = None if requests is None else [requests[place] for place in kept]
+        if started is not None:
+            self._times([time for time in started if time is not None] if None in started else started)
+        self._requests(kinds, numbers, requests)
+
+    def _times(self, started: list[float]) -> None:
+        if started:
+            self._whole = self._whole and started[0] >= self.latest and started == sorted(started)
+            self.latest = started[-1]
+
+    def _requests(self, kinds: list[Kind], numbers: list[int], requests: list[Any] | None) -> None:
+        if requests is None:
+            self._request = 0
+            return
+        told = zip(map(self._prompts.__getitem__, numbers), requests, strict=True)
+        digests = [0 if each[1] is None else hash(each) for each in told]
+        if not any(map(eq, digests, chain((self._request,), digests))):
+            self._digests.add(digests)
+            self._request, self._choice = digests[-1], kinds[numbers[-1]].choice_index or 0
+            return
+        for number, digest in zip(numbers, digests, strict=True):
+            choice = kinds[number].choice_index or 0
+            if digest and digest == self._request:
                 self._whole = self._whole and choice >= self._choice
-            else:
-                number = hash(request)
-                self._seen[number % BUCKETS].append(number)
-            self._choice = choice
-        self._request = request
+            elif digest:
+                self._digests.add((digest,))
+            self._request, self._choice = digest, choice
 
     def holds(self) -> bool:
         """Whether no row so far would have to move."""
-        return self._whole and all(len(set(bucket)) == len(bucket) for bucket in self._seen)
+        return self._whole and not self._digests.repeat()
+
+    def close(self) -> None:
+        """Forget the requests."""
+        self._digests.close()
+
+
+def _scored(kind: Kind) -> bool:
+    return kind.status is not Status.INVALID
+
+
+def _counted(kind: Kind) -> bool:
+    return not kind.waited
 
 
 class Spool:
@@ -67,102 +126,130 @@ class Spool:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
-        self._block: list[Flat] = []
-        self._names: dict[str, int] = {}
-        self._texts: list[str] = []
         self._scored, self._all = Order(), Order()
-
-        self._invalid = 0
+        self._kept = 0  # kinds that are in the file
+        self._invalid = False
 
     def __enter__(self) -> Spool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
+        for each in (self._file, self._scored, self._all):
+            each.close()
 
-    def add(self, row: Row) -> None:
-        """Keep one more row."""
-        if row.status is not Status.INVALID:
-            self._scored.add(row)
-        if not row.waited:
-            self._all.add(row)
-        self._invalid += row.status is Status.INVALID
-        self._block.append(self._flat(row))
-        if len(self._block) >= BLOCK_ROWS:
-            self._flush()
+    def add(self, block: Block) -> None:
+        """Keep one more block."""
+        if block.anew:
+            self._kept = 0
+        self._scored.take(block, _scored)
+        self._all.take(block, _counted)
+        new = [_flat(kind) for kind in block.kinds[self._kept :]]
+        self._kept = len(block.kinds)
+        marshal.dump((block.anew, new, block.numbers, block.columns), self._file)
+        self._invalid = self._invalid or any(not _scored(kind) for kind in block.kinds)
 
-    def scored_in_order(self) -> Iterator[Row]:
-        """The scored rows as `in_time_order` puts them."""
-        scored = (flat for flat in self._blocks() if _STATUS[flat[_AT["status"]]] is not Status.INVALID)
-        return map(self._row, scored if self._scored.holds() else _sorted(scored, self._request))
+    def scored_in_order(self) -> Iterator[Block]:
+        """The rows as `in_time_order` puts the scored ones; where invalid ones stand tells nothing."""
+        return self._blocks() if self._scored.holds() else _sorted(self._blocks(), _scored)
 
-    def counted_in_order(self) -> Iterator[Row]:
-        """All rows but those of a busy server, in time order; none where no row is invalid."""
+    def counted_in_order(self) -> Iterator[Block]:
+        """All rows in time order, those of a busy server anywhere; none where no row is invalid."""
         if not self._invalid:
             return iter(())
-        counted = (flat for flat in self._blocks() if not flat[_AT["waited"]])
-        return map(self._row, counted if self._all.holds() else _sorted(counted, self._request))
+        return self._blocks() if self._all.holds() else _sorted(self._blocks(), _counted)
 
-    def _flush(self) -> None:
-        if self._block:
-            marshal.dump(self._block, self._file)
-            self._block = []
-
-    def _blocks(self) -> Iterator[Flat]:
-        self._flush()
+    def _blocks(self) -> Iterator[Block]:
         self._file.seek(0)
+        kinds: list[Kind] = []
         while True:
             try:
-                block = marshal.load(self._file)
+                anew, new, numbers, columns = marshal.load(self._file)
             except EOFError:
                 return
-            yield from block
-
-    def _name(self, text: str) -> int:
-        found = self._names.get(text)
-        if found is None:
-            found = self._names[text] = len(self._texts)
-            self._texts.append(text)
-        return found
-
-    def _flat(self, row: Row) -> Flat:
-        arm, case, prompt, epoch, status, *rest = row
-        case_at = self._name(case)
-        prompt_at = case_at if prompt == case else self._name(prompt)
-        epoch_at = None if epoch is None else self._name(epoch)
-        rest[9] = _PROOF.index(row.cold_proof)
-        return (ARMS.index(arm), case_at, prompt_at, epoch_at, _STATUS.index(status), *rest)
-
-    def _row(self, flat: Flat) -> Row:
-        texts = self._texts
-        arm, case, prompt, epoch, status, *rest = flat
-        rest[9] = _PROOF[rest[9]]
-        name = None if epoch is None else texts[epoch]
-        return Row(ARMS[arm], texts[case], texts[prompt], name, _STATUS[status], *rest)
-
-    def _request(self, flat: Flat) -> str | None:
-        """What tells its request apart from others; None for a row without one."""
-        own = flat[_AT["request_id"]]
-        return None if own is None else f"{flat[0]} {flat[2]} {flat[3]} {own}"
+            if anew:
+                kinds = []
+            kinds += map(_kind, new)
+            yield Block(kinds, numbers, columns, anew)
 
 
-def _sorted(rows: Iterable[Flat], request_of: Any) -> Iterator[Flat]:
-    """The rows as `in_time_order` puts them, sorted on disk."""
+def _flat(kind: Kind) -> Flat:
+    """A kind as marshal takes it."""
+    told = list(kind)
+    told[_STATUS_AT] = kind.status.value
+    told[_PROOF_AT] = None if kind.cold_proof is None else kind.cold_proof.value
+    return tuple(told)
+
+
+def _kind(flat: Flat) -> Kind:
+    told = list(flat)
+    told[_STATUS_AT] = Status(told[_STATUS_AT])
+    told[_PROOF_AT] = None if told[_PROOF_AT] is None else ColdProof(told[_PROOF_AT])
+    return Kind(*told)
+
+
+class Blocks:
+    """Rows gathered into blocks, which `take` is given."""
+
+    def __init__(self, take: Callable[[Block], None]) -> None:
+        self._take = take
+        self._kinds = Kinds(_itself)
+        self._given: list[Kind] | None = None
+        self._numbers: list[int] = []
+        self._own: list[Own] = []
+
+    def add(self, row: Row) -> None:
+        """Take one more row."""
+        if not self._numbers:
+            self._kinds.begin()
+        self._numbers.append(self._kinds[row.kind])
+        self._own.append(row.own)
+        if len(self._numbers) >= BLOCK_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Give the rows that are no whole block yet."""
+        if self._numbers:
+            columns = [column(list(each)) for each in zip(*self._own, strict=True)]
+            kinds = self._kinds.kinds
+            self._take(Block(kinds, self._numbers, columns, kinds is not self._given))
+            self._given = kinds
+            self._numbers, self._own = [], []
+
+
+def _itself(kind: Kind) -> Kind:
+    return kind
+
+
+def _sorted(blocks: Iterable[Block], wanted: Callable[[Kind], bool]) -> Iterator[Block]:
+    """The wanted rows as `in_time_order` puts them, sorted on disk."""
+    ready: list[Block] = []
+    again = Blocks(ready.append)
     with sqlite3.connect("") as database:
         database.execute("PRAGMA temp_store = FILE")
         database.execute("PRAGMA cache_size = -8000")
         database.execute(_SCHEMA)
-        database.executemany("INSERT INTO cells VALUES (?, ?, ?, ?, ?)", _keyed(rows, request_of))
+        database.executemany("INSERT INTO cells VALUES (?, ?, ?, ?, ?)", _keyed(blocks, wanted))
         for (blob,) in database.execute(_IN_ORDER):
-            yield marshal.loads(blob)
+            flat, own = marshal.loads(blob)
+            again.add(Row(_kind(flat), Own(*own)))
+            if ready:
+                yield ready.pop()
     database.close()
+    again.flush()
+    yield from ready
 
 
-def _keyed(rows: Iterable[Flat], request_of: Any) -> Iterator[tuple[float, int, str, int, bytes]]:
-    latest = float("-inf")
-    started_at, choice_at = _AT["started_at"], _AT["choice_index"]
-    for place, flat in enumerate(rows):
-        latest = latest if flat[started_at] is None else flat[started_at]
-        request = request_of(flat)
-        choice = 0 if request is None else flat[choice_at] or 0
-        yield latest, place, f"alone {place}" if request is None else f"of {request}", choice, marshal.dumps(flat)
+def _keyed(blocks: Iterable[Block], wanted: Callable[[Kind], bool]) -> Iterator[tuple[float, int, str, int, bytes]]:
+    latest, place = float("-inf"), 0
+    for block in blocks:
+        for number, *own in block.rows():
+            kind, told = block.kinds[number], Own(*own)
+            if not wanted(kind):
+                continue
+            place += 1
+            latest = latest if told.started_at is None else told.started_at
+            request = f"alone {place}"
+            if told.request_id is not None:
+                request = f"of {kind.arm} {kind.prompt_key} {kind.server_epoch} {told.request_id}"
+            choice = 0 if told.request_id is None else kind.choice_index or 0
+            yield latest, place, request, choice, marshal.dumps((_flat(kind), tuple(own)))
