@@ -4,8 +4,8 @@
 
 A mutant is one number, comparison, `and`/`or`, `not`, arithmetic operator, boolean, returned value or function body
 changed. Strings, annotations, decorators and docstrings are left alone. Each mutant is tried in a fork of one process
-that has imported the test tools but nothing of the package: first on the test files of its module (test_<module>*.py)
-and those that name it, then on the others in tests/unit. The tree is copied first, so work may go on meanwhile.
+that has imported the test tools but nothing of the package: first on the test files of its module (test_<module>*.py),
+then on those that name it, then on the others in tests/unit. The tree is copied first, so work may go on meanwhile.
 
 A line whose change cannot be seen from outside says so, with the reason:  # equivalent mutant: <why>
 
@@ -285,7 +285,7 @@ def finished(pid: int, deadline: float) -> int | None:
 
 
 def stages(mutant: Mutant, tree: Path) -> list[list[str]]:
-    """Test files to try: first those of the module, then in the same go those that name it; at last all others.
+    """Test files to try, in goes: those of the module, those that name it, all others.
 
     Where no test file names the module, those that name a module that imports it stand for them.
     """
@@ -297,7 +297,7 @@ def stages(mutant: Mutant, tree: Path) -> list[list[str]]:
         above = [module.stem for module in (tree / CORE).glob("*.py") if _names(module, stem)]
         naming = [f for f in files if any(_names(f, module) for module in above)]
     others = [f for f in files if f not in own and f not in naming]
-    return [[str(file.relative_to(tree)) for file in part] for part in ([*own, *naming], others) if part]
+    return [[str(file.relative_to(tree)) for file in part] for part in (own, naming, others) if part]
 
 
 def _names(file: Path, stem: str) -> bool:
@@ -333,7 +333,7 @@ class Pool:
     def stages(self, mutant: Mutant) -> list[list[str]]:
         """Test files to try, nearest first."""
         found = stages(mutant, self._tree)
-        return found[:1] if self._near else found
+        return found[:-1] if self._near and len(found) > 1 else found
 
     def run(self, mutants: Sequence[Mutant], limit_seconds: float) -> Results:
         """Try them all, each stage for at most so long; survivors are printed as they are found."""

@@ -232,3 +232,7 @@ def test_the_kinds_are_those_that_are_counted() -> None:
 )
 def test_hostile_texts_are_read_in_linear_time(hostile: str) -> None:
     assert isinstance(scrub(hostile), str)  # a quadratic pattern would take minutes and hit the time limit
+
+
+def test_a_scrubber_that_is_printed_does_not_tell_its_key() -> None:
+    assert repr(Scrubber(KEY)) == "Scrubber(counts=Counter())"

@@ -47,10 +47,12 @@ def _ipv4(found: str) -> bool:
 
 
 def _ipv6(found: str) -> bool:
+    unspecified = bytes(16)
     try:
-        return ipaddress.IPv6Address(found).packed != bytes(16)
+        packed = ipaddress.IPv6Address(found).packed
     except ValueError:
-        return False
+        packed = unspecified
+    return packed != unspecified
 
 
 _TOKENS = (
