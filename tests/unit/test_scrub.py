@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from prefillgate.core.scrub import KINDS, PIECE_CHARACTERS, Scrubber
+from prefillgate.core.scrub import KINDS, PIECE_CHARACTERS, Scrubber, pieces
 
 KEY = b"k" * 32
 SK = "sk-" + "a1B2c3D4e5F6g7H8"
@@ -201,6 +201,16 @@ def test_a_long_text_loses_nothing_where_it_is_cut() -> None:
     assert scrubber.counts == {"email": 10_000}
     long_line = "x " * 40_000 + "a@b.co"
     assert scrub(long_line).endswith(placeholder("email", "a@b.co"))
+
+
+def test_a_text_is_cut_after_the_first_line_feed_a_piece_away() -> None:
+    before, at, after = "a" * 32_767 + "\n", "b" * 32_768 + "\n", "c" * 32_769 + "\n"
+    assert list(pieces("")) == [""]
+    assert list(pieces(before)) == [before]
+    assert list(pieces(before + "d")) == [before + "d"]
+    assert list(pieces(at + "d")) == [at, "d"]
+    assert list(pieces(after + before + "d\n" + at + "e")) == [after, before + "d\n", at, "e"]
+    assert list(pieces("x" * 70_000)) == ["x" * 70_000]
 
 
 def test_a_private_key_longer_than_a_piece_goes_whole() -> None:

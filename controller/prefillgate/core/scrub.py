@@ -142,7 +142,7 @@ class Scrubber:
         """`text` with placeholders."""
         private, *others = _KINDS
         text = self._without(text, private)
-        text = "".join(self._piece(piece, others) for piece in _pieces(text))
+        text = "".join(self._piece(piece, others) for piece in pieces(text))
         for secret in known:
             if secret and secret in text:
                 self.counts[KNOWN] += text.count(secret)
@@ -173,13 +173,11 @@ class Scrubber:
         return f"[{kind}-{digest[:DIGEST_DIGITS]}]"
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """`text` cut after line feeds into pieces of about `PIECE_CHARACTERS`; a longer line is one piece."""
+def pieces(text: str) -> Iterator[str]:
+    """`text` cut after the first line feed that comes `PIECE_CHARACTERS` or more after the last cut; a longer line is
+    one piece."""
     start = 0
-    while len(text) - start > PIECE_CHARACTERS:
-        end = text.find("\n", start + PIECE_CHARACTERS) + 1
-        if not end:
-            break
+    while end := text.find("\n", start + PIECE_CHARACTERS) + 1:
         yield text[start:end]
         start = end
     yield text[start:]
