@@ -1,4 +1,4 @@
-"""Applies to every test: the rules of a whole run, and the settings of the property tests."""
+"""Applies to every test: the rules of a whole run, what it asks of the machine, the settings of the property tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.support import machine
 from tests.support.whole_run import WholeRun
 
 # No test may hang on how fast a machine is, and a red run must be red again: no deadline, the same examples each time.
@@ -17,6 +18,8 @@ settings.register_profile("explore", settings.get_profile("suite"), derandomize=
 settings.register_profile("mutation", settings.get_profile("suite"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
+machine.compile_once(os.environ)
+machine.keep_files_in_memory(os.environ)
 
 # A run that a script begins in the background is deaf to Ctrl-C, and so would be the children that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
