@@ -287,21 +287,30 @@ def finished(pid: int, deadline: float) -> int | None:
 def stages(mutant: Mutant, tree: Path) -> list[list[str]]:
     """Test files to try, in goes: those of the module, those that name it, all others.
 
-    Where no test file names the module, those that name a module that imports it stand for them.
+    Where no test file names the module, those that name a module that imports it stand for them, and so on.
     """
     files = sorted((tree / "tests" / "unit").rglob("test_*.py"))
     stem = mutant.path.stem
     own = [f for f in files if f.stem == f"test_{stem}" or f.stem.startswith(f"test_{stem}_")]
-    naming = [f for f in files if f not in own and _names(f, stem)]
-    if not own and not naming:
-        above = [module.stem for module in (tree / CORE).glob("*.py") if _names(module, stem)]
-        naming = [f for f in files if any(_names(f, module) for module in above)]
+    naming = [f for f in files if f not in own and _names(f, {f"prefillgate.core.{stem}"})]
+    above, seen = _importers(tree, {f"prefillgate.core.{stem}"}), set[str]()
+    while not own and not naming and above - seen:
+        naming, seen = [f for f in files if _names(f, above)], seen | above
+        above = _importers(tree, above)
     others = [f for f in files if f not in own and f not in naming]
     return [[str(file.relative_to(tree)) for file in part] for part in (own, naming, others) if part]
 
 
-def _names(file: Path, stem: str) -> bool:
-    return re.search(rf"prefillgate\.core\.{stem}\b", file.read_text(encoding="utf-8")) is not None
+def _names(file: Path, modules: set[str]) -> bool:
+    any_of = "|".join(map(re.escape, sorted(modules)))
+    return re.search(rf"\b(?:{any_of})\b", file.read_text(encoding="utf-8")) is not None
+
+
+def _importers(tree: Path, modules: set[str]) -> set[str]:
+    """The package's modules that name one of these."""
+    package = tree / "controller"
+    naming = (file for file in package.rglob("*.py") if _names(file, modules))
+    return {".".join(file.relative_to(package).with_suffix("").parts) for file in naming}
 
 
 # The run
