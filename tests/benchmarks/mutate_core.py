@@ -284,13 +284,13 @@ def finished(pid: int, deadline: float) -> int | None:
     return -1
 
 
-def stages(mutant: Mutant, tree: Path) -> list[list[str]]:
+def stages(module: Path, tree: Path) -> list[list[str]]:
     """Test files to try, in goes: those of the module, those that name it, all others.
 
     Where no test file names the module, those that name a module that imports it stand for them, and so on.
     """
     files = sorted((tree / "tests" / "unit").rglob("test_*.py"))
-    stem = mutant.path.stem
+    stem = module.stem
     own = [f for f in files if f.stem == f"test_{stem}" or f.stem.startswith(f"test_{stem}_")]
     naming = [f for f in files if f not in own and _names(f, {f"prefillgate.core.{stem}"})]
     above, seen = _importers(tree, {f"prefillgate.core.{stem}"}), set[str]()
@@ -335,13 +335,16 @@ class Pool:
         self._workers = max(1, options.workers)
         self._near = bool(options.near)
         self._limit_seconds = 0.0
+        self._stages: dict[Path, list[list[str]]] = {}
         self._jobs: list[Job] = []
         self._logs = 0
         self.results = Results()
 
     def stages(self, mutant: Mutant) -> list[list[str]]:
         """Test files to try, nearest first."""
-        found = stages(mutant, self._tree)
+        found = self._stages.get(mutant.path)
+        if found is None:
+            found = self._stages[mutant.path] = stages(mutant.path, self._tree)
         return found[:-1] if self._near and len(found) > 1 else found
 
     def run(self, mutants: Sequence[Mutant], limit_seconds: float) -> Results:
