@@ -35,15 +35,20 @@ def cusum(outcomes: Iterable[bool], policy: AlarmPolicy, watch: bool = False) ->
     It alarms at ln 10, or under the watch rule (months of looks after a promotion) at ln 100.
     """
     level = peak = 0.0
+    added = increments(policy)
     for outcome in outcomes:
-        level = stepped(level, outcome, policy)
+        level = _stepped(level, outcome, added)
         peak = max(peak, level)
     return Cusum(level, peak, peak >= alarm_level(policy, watch))
 
 
 def stepped(level: float, bad: bool, policy: AlarmPolicy) -> float:
     """The level after one more outcome, in nats, never below 0."""
-    if_bad, if_clean = increments(policy)
+    return _stepped(level, bad, increments(policy))
+
+
+def _stepped(level: float, bad: bool, added: tuple[float, float]) -> float:
+    if_bad, if_clean = added
     return max(0.0, level + (if_bad if bad else if_clean))
 
 

@@ -28,6 +28,7 @@ from prefillgate.core.verdict import CellClass
 
 MAX_INVALID_RUN = 3
 REUSED = frozenset({CellClass.COPY, CellClass.PARTIAL, CellClass.ORPHAN})
+FOREIGN = "foreign_text"
 LOPSIDED_P = 0.01
 SERVER_FAULTS = frozenset({500, 502, 504})
 
@@ -110,9 +111,11 @@ def knob_not_honoured(gate: Gate) -> Distrust | None:
 
 def contaminated(gate: Gate) -> Distrust | None:
     """Another conversation's text came back: the cell is void and so is the server's isolation."""
+    if FOREIGN not in gate.failing:
+        return None
     for event in gate.scored:
         for outcome in gate.outcomes.get(event.cell_id, ()):
-            if outcome.check == "foreign_text" and outcome.bad:
+            if outcome.check == FOREIGN and outcome.bad:
                 return Distrust(
                     Reason.CONTAMINATED,
                     f"{event.cell.arm} answered {event.cell.case_id} with text of another conversation "
@@ -211,13 +214,14 @@ def errors_lopsided(gate: Gate) -> Distrust | None:
 
 def check_error(gate: Gate) -> Distrust | None:
     """One check that decides erred on three cells in a row: what it would say is unknown, and that is never a pass."""
+    # Equality with the baseline has no outcome on the baseline itself, and does not decide.
+    deciding = {check for check in gate.erring if gate.decides(check)}
+    if not deciding:
+        return None
     runs: Counter[str] = Counter()
-    deciding: dict[str, bool] = {}
     for event in gate.scored:
         for outcome in gate.outcomes.get(event.cell_id, ()):
             if outcome.check not in deciding:
-                deciding[outcome.check] = gate.decides(outcome.check)
-            if not deciding[outcome.check]:  # equality with the baseline has no outcome on the baseline itself
                 continue
             runs[outcome.check] = runs[outcome.check] + 1 if outcome.bad is None else 0
             if runs[outcome.check] >= MAX_INVALID_RUN:

@@ -41,7 +41,7 @@ from prefillgate.core.journal import (
 from prefillgate.core.places import Places
 from prefillgate.core.policy import Flag
 from prefillgate.core.replicate import Ending, PromptTurns, Replicate, paired_replicate
-from prefillgate.core.units import UnitLedger, build_ledger
+from prefillgate.core.units import UnitLedger
 from prefillgate.core.verdict import CellClass
 from prefillgate.core.window_replicate import window_replicate
 from prefillgate.core.windows import Windows
@@ -63,7 +63,10 @@ class Gate:
     measured: dict[int, CellMeasured] = field(default_factory=dict)
     flawed: list[CellMeasured] = field(default_factory=list)  # failed and invalid cells, in the order measured
     outcomes: dict[int, tuple[CheckOutcome, ...]] = field(default_factory=dict)
+    failing: set[str] = field(default_factory=set)  # checks that failed on any answer
+    erring: set[str] = field(default_factory=set)  # checks that erred on any answer
     scored: list[CellMeasured] = field(default_factory=list)  # with `bad` filled in, in scoring order
+    paired: list[CellMeasured] = field(default_factory=list)  # those of them that are halves of a throughput pair
     places: Places = field(default_factory=Places)
     windows: Windows = field(default_factory=Windows)  # of a sequential run
     replicates: list[Replicate] = field(default_factory=list)
@@ -88,13 +91,13 @@ class Gate:
     _invalid_run: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     _sessions: dict[int, int] = field(default_factory=dict)
     _pass_cut: bool = False
-    _ledgers: list[UnitLedger] | None = None  # of the events so far
+    _ledgers: list[UnitLedger] = field(default_factory=list)  # of the candidate's cells, under each flag
+    _ledgers_of: list[Classified] | None = None  # the classes they were folded from
 
     # -- folding
 
     def apply(self, event: Event) -> None:
         """Fold one event. Raises JournalError for one that cannot follow what came before."""
-        self._ledgers = None
         if self.planned is None:
             if not isinstance(event, Planned):
                 raise JournalError(f"the journal begins with {type(event).__name__}, not with a plan")
@@ -207,6 +210,8 @@ class Gate:
         if event.cell_id in self.outcomes:
             raise JournalError(f"cell {event.cell_id} was checked twice")
         self.outcomes[event.cell_id] = event.outcomes
+        self.failing.update(one.check for one in event.outcomes if one.bad)
+        self.erring.update(one.check for one in event.outcomes if one.bad is None)
         del self._unchecked[event.cell_id]
         if measured.purpose is Purpose.BASELINE_PASS:
             self._pass_cut |= any(o.check == CONDITIONAL and o.bad for o in event.outcomes)
@@ -226,9 +231,10 @@ class Gate:
 
     def _score(self, event: CellMeasured) -> None:
         self.scored.append(event)
+        if event.purpose is Purpose.PAIR and event.pair is not None:
+            self.paired.append(event)
         self._classifier.add(event.cell)
         self.windows.scored(event)
-        self._ledgers = None
         if event.cell.replicate:
             self._score_replicate(event)
         elif event.cell.arm == CANDIDATE:
@@ -310,10 +316,12 @@ class Gate:
         return self._classifier.classified()
 
     def candidate_ledgers(self) -> list[UnitLedger]:
-        """The candidate's units under each flag."""
-        if self._ledgers is None:
-            classified = self.classified()
-            self._ledgers = [build_ledger(classified, CANDIDATE, flag.name) for flag in self.flags]
+        """The candidate's units under each flag. Folded on as cells come; anew where earlier classes changed."""
+        classified = self.classified()
+        if self._ledgers_of is not classified:
+            self._ledgers, self._ledgers_of = [UnitLedger() for _ in self.flags], classified
+        for ledger, flag in zip(self._ledgers, self.flags, strict=True):
+            ledger.take(classified, CANDIDATE, flag.name)
         return self._ledgers
 
     def failed_cases(self) -> list[str]:

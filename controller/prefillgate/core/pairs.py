@@ -70,10 +70,11 @@ def pair_measurements(gate: Gate) -> list[PairMeasurement]:
     if gate.plan.shape.sequential:
         return list(windows_now(gate).pairs)
     halves: dict[int, dict[str, CellMeasured]] = {}
-    for event in gate.scored:
-        if event.purpose is Purpose.PAIR and event.pair is not None:
-            halves.setdefault(event.pair, {})[event.cell.arm] = event
-    classes = {id(item.cell): item for item in gate.classified()} if halves else {}
+    for event in gate.paired:
+        assert event.pair is not None
+        halves.setdefault(event.pair, {})[event.cell.arm] = event
+    cells = {id(event.cell) for event in gate.paired}
+    classes = {id(item.cell): item for item in gate.classified() if id(item.cell) in cells} if halves else {}
     met: dict[str, set[str | None]] = {BASELINE: set(), CANDIDATE: set()}
     pairs = []
     for number, arms in sorted(halves.items()):

@@ -40,7 +40,7 @@ def acceptance_reached(gate: Gate) -> bool:
     table, cases = table_of(gate), [case.case_id for case in gate.plan.cases]
     units = min(ledger.decision_prefills for ledger in ledgers)
     counts = [*(ledger.bad for ledger in ledgers), slow_units(gate) or 0]
-    return every_prompt_fresh(ledgers, cases) and all(promotes(table, units, bad, len(cases)) for bad in counts)
+    return all(promotes(table, units, bad, len(cases)) for bad in counts) and every_prompt_fresh(ledgers, cases)
 
 
 def clean_prefills_needed(gate: Gate) -> int | None:

@@ -56,16 +56,72 @@ class UnitLedger:
     bad_orphans: int = 0  # orphan units with a bad proven copy, and bad orphans without proof, each once
     timeline: list[tuple[int, int, Unit | None]] = field(default_factory=list)  # start order, replicate, unit or None
     # (None: a bad cell that stands outside of every unit)
+    _taken: int = 0  # of the classified cells
+    _bad_units: int = 0
+    _weights: Counter[Fraction] = field(default_factory=Counter)  # of the units whose own outcome is known
+    _orphans: set[tuple[str | None, str]] = field(default_factory=set)  # bad ones
+
+    def take(self, classified: Sequence[Classified], arm: str, flag: str | None = None) -> None:
+        """Fold what `classified` has beyond what was taken of it before."""
+        for position in range(self._taken, len(classified)):
+            item = classified[position]
+            if item.cell.arm == arm:
+                self._take(item, position, item.cell.outcome(flag))
+        self._taken = len(classified)
+
+    def _take(self, item: Classified, position: int, outcome: bool | None) -> None:
+        if item.cell_class is CellClass.FRESH:
+            weight = WHOLE - item.reused_share if item.reused_share else WHOLE
+            unit = Unit(len(self.units), item.cell.case_id, item.cell, weight, outcome)
+            self.units.append(unit)
+            self.timeline.append((position, item.cell.replicate, unit))
+            self._bad_units += bool(outcome)
+            if outcome is not None:
+                self._weights[weight] += 1
+        elif item.cell_class is CellClass.COPY:
+            self._join(item, position, outcome)
+        elif item.cell_class is CellClass.ORPHAN:
+            if outcome:
+                self._join_orphan(item, position)
+        elif outcome:
+            self._suspect(item, position)
+
+    def _suspect(self, item: Classified, position: int) -> None:
+        self.suspects += 1
+        self.timeline.append((position, item.cell.replicate, None))
+
+    def _join(self, item: Classified, position: int, outcome: bool | None) -> None:
+        """A copy makes its unit bad only where it is proven to be one; a bad copy without proof stands beside it.
+
+        So no order of the cells of a unit, and no merging without proof, lowers k.
+        """
+        unit = self.units[item.unit or 0]
+        unit.copies += 1
+        if outcome and item.proven:
+            self._bad_units += not unit.bad
+            unit.copy_bad = True
+        elif outcome:
+            self._suspect(item, position)
+
+    def _join_orphan(self, item: Classified, position: int) -> None:
+        """One orphan unit per prompt and epoch, shared by its proven copies; one without proof counts each time."""
+        key = (item.cell.server_epoch, item.cell.prompt_key)
+        if item.proven:
+            if key in self._orphans:
+                return
+            self._orphans.add(key)
+        self.bad_orphans += 1
+        self.timeline.append((position, item.cell.replicate, None))
 
     @property
     def bad(self) -> int:
         """k: bad fresh units, bad suspects each once, bad orphans."""
-        return sum(1 for unit in self.units if unit.bad) + self.suspects + self.bad_orphans
+        return self._bad_units + self.suspects + self.bad_orphans
 
     @property
     def decision_prefills(self) -> int:
         """n: floor of the sum of (1 - r) over fresh units whose own outcome is known: no copy of one changes it."""
-        return floor_of_sum(unit.weight for unit in self.units if unit.own_outcome is not None)
+        return floor_of_counts(self._weights)
 
     def weights_by_case(self) -> dict[str, list[Fraction]]:
         """Per case the weights of its units, of those that n counts."""
@@ -104,56 +160,8 @@ def floor_of_counts(counted: Mapping[Fraction, int]) -> int:
 def build_ledger(classified: Sequence[Classified], arm: str, flag: str | None = None) -> UnitLedger:
     """Fold the classified cells of one arm into units, under one flag (None: the default flag)."""
     ledger = UnitLedger()
-    orphans: set[tuple[str | None, str]] = set()
-    for position, item in enumerate(classified):
-        cell = item.cell
-        if cell.arm != arm:
-            continue
-        outcome = cell.outcome(flag)
-        if item.cell_class is CellClass.FRESH:
-            unit = Unit(
-                len(ledger.units),
-                cell.case_id,
-                cell,
-                WHOLE - item.reused_share if item.reused_share else WHOLE,
-                outcome,
-            )
-            ledger.units.append(unit)
-            ledger.timeline.append((position, cell.replicate, unit))
-        elif item.cell_class is CellClass.COPY:
-            _join(ledger, item, outcome, position)
-        elif item.cell_class is CellClass.ORPHAN:
-            if outcome:
-                _join_orphan(ledger, orphans, item, position)
-        elif outcome:
-            ledger.suspects += 1
-            ledger.timeline.append((position, item.cell.replicate, None))
+    ledger.take(classified, arm, flag)
     return ledger
-
-
-def _join(ledger: UnitLedger, item: Classified, outcome: bool | None, position: int) -> None:
-    """A copy makes its unit bad only where it is proven to be one; a bad copy without proof stands beside it.
-
-    So no order of the cells of a unit, and no merging without proof, lowers k.
-    """
-    unit = ledger.units[item.unit or 0]
-    unit.copies += 1
-    if outcome and item.proven:
-        unit.copy_bad = True
-    elif outcome:
-        ledger.suspects += 1
-        ledger.timeline.append((position, item.cell.replicate, None))
-
-
-def _join_orphan(ledger: UnitLedger, bad: set[tuple[str | None, str]], item: Classified, position: int) -> None:
-    """One orphan unit per prompt and epoch, shared by its proven copies; one without proof counts each time."""
-    key = (item.cell.server_epoch, item.cell.prompt_key)
-    if item.proven:
-        if key in bad:
-            return
-        bad.add(key)
-    ledger.bad_orphans += 1
-    ledger.timeline.append((position, item.cell.replicate, None))
 
 
 def count_arm(classified: Sequence[Classified], arm: str, invalid: int = 0) -> ArmCounts:
