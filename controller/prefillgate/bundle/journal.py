@@ -13,6 +13,7 @@ from prefillgate.api.errors import InputError, shown
 from prefillgate.api.replay_set import Case, read_line
 from prefillgate.bundle import content
 from prefillgate.bundle.findings import Findings, unlike
+from prefillgate.bundle.lanes_order import LanesOrder
 from prefillgate.bundle.lines import BadLine, canonical_document, payload_of, raw_lines
 from prefillgate.bundle.manifest import NewerBundle
 from prefillgate.bundle.order import is_followed, is_step, out_of_order
@@ -114,6 +115,7 @@ class Followed:
     cases: dict[str, Case] = field(default_factory=dict)
     checks: Rechecks | None = None
     runner: Runner | None = None
+    lanes: LanesOrder = field(default_factory=LanesOrder)
     _readers: dict[str, OpenAIRoutes | None] = field(default_factory=dict)
     _number: int = 0
 
@@ -165,7 +167,7 @@ class Followed:
             raise BadLine(content.EVENTS, self._number, "texts belong to a measured cell")
         try:
             if self.gate.planned and is_followed(self.gate) and is_step(event):
-                wrong = out_of_order(self.gate, event)
+                wrong = out_of_order(self.gate, event, self.lanes)
                 if wrong is not None:
                     raise BadLine(content.EVENTS, self._number, wrong)
                 self.steps += 1

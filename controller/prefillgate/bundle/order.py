@@ -1,24 +1,28 @@
 """Whether each cell is the one that the schedule asked for: no cell can be dropped, added or moved unseen.
 
 The next step is a function of the events before it, seeds and nonces included. Cells in flight at the same time may end
-in another order, so a run with several servers at once is not followed.
+in another order: of a run with several servers at once each cell is held against what the plan fixes of its place.
 """
 
 from __future__ import annotations
 
 from prefillgate.bundle.findings import unlike
+from prefillgate.bundle.lanes_order import LanesOrder
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import CellChecked, CellMeasured, Event, ReplicateStarted, SeparationKept
 from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Step, next_step
 
-NOT_FOLLOWED = "the order of the cells (a demonstration, or several servers at once): one left out would not be missed"
+NOT_FOLLOWED = "the order of the cells (a demonstration): one left out would not be missed"
+BY_PLACE = "cells against their places in the plan"
+TIMES_DECIDE = "which cells were in flight together, and which places were run as pairs (several servers at once)"
+LANES_LOST = "the servers of the cells, of which one was left out (several servers at once)"
 _PLANNED = ("cell_id", "purpose", "pair", "round", "attempt", "seed", "nonce", "place", "lane")
 _OF_THE_CELL = ("arm", "case_id", "replicate")
 
 
 def is_followed(gate: Gate) -> bool:
     """Whether the order of this run's cells can be recomputed."""
-    return gate.plan.scheduled and not gate.plan.shape.parallel
+    return gate.plan.scheduled
 
 
 def is_step(event: Event) -> bool:
@@ -26,10 +30,10 @@ def is_step(event: Event) -> bool:
     return isinstance(event, CellMeasured | CellChecked | ReplicateStarted | SeparationKept)
 
 
-def out_of_order(gate: Gate, event: Event) -> str | None:
+def out_of_order(gate: Gate, event: Event, lanes: LanesOrder) -> str | None:
     """Why `event` cannot follow what `gate` holds, in words; None where it can."""
-    if not is_step(event):
-        return None
+    if gate.plan.shape.parallel and isinstance(event, CellMeasured):
+        return lanes.out_of_order(gate, event)
     step = next_step(gate)
     match event, step:
         case CellMeasured(), RunCell():

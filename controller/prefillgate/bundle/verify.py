@@ -12,7 +12,7 @@ from prefillgate.bundle.findings import Findings, unlike
 from prefillgate.bundle.journal import NO_SENSE, CannotFollow, Followed, TextFile
 from prefillgate.bundle.lines import BadLine, canonical_document, document, raw_lines
 from prefillgate.bundle.manifest import MAX_BYTES, Manifest, facts_of, read_manifest
-from prefillgate.bundle.order import NOT_FOLLOWED, is_followed
+from prefillgate.bundle.order import BY_PLACE, LANES_LOST, NOT_FOLLOWED, TIMES_DECIDE, is_followed
 from prefillgate.bundle.write import PROGRAM
 from prefillgate.core.journal import Planned
 from prefillgate.core.judge import judge
@@ -119,10 +119,7 @@ async def _recompute(folder: Path, manifest: Manifest, present: set[str], findin
             await followed.follow(folder / content.EVENTS)
         except CannotFollow:
             return
-    if is_followed(followed.gate):
-        findings.recomputed["steps of the schedule"] = followed.steps
-    else:
-        findings.not_recomputed[NOT_FOLLOWED] += 1
+    _order(followed, findings)
     findings.recomputed["events"] = int(followed.tail.partition(":")[0])
     if followed.tail != manifest.tail:
         findings.differs(content.MANIFEST, None, unlike("journal", manifest.tail, followed.tail, "the events end in"))
@@ -147,6 +144,19 @@ async def _recompute(folder: Path, manifest: Manifest, present: set[str], findin
             _compare(folder / name, due, findings)
     if content.REPLAY_SET in present:
         _replay_set(folder / content.REPLAY_SET, gate.plan, manifest.redacted, findings)
+
+
+def _order(followed: Followed, findings: Findings) -> None:
+    """What was held against the schedule, and what of it time alone decides."""
+    if not is_followed(followed.gate):
+        findings.not_recomputed[NOT_FOLLOWED] += 1
+    elif not followed.gate.plan.shape.parallel:
+        findings.recomputed["steps of the schedule"] = followed.steps
+    else:
+        findings.recomputed[BY_PLACE] = len(followed.gate.measured)
+        findings.not_recomputed[TIMES_DECIDE] += 1
+        if followed.lanes.lanes_lost:
+            findings.not_recomputed[LANES_LOST] += 1
 
 
 def _compare(path: Path, due: Iterable[bytes], findings: Findings) -> None:

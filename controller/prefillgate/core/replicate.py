@@ -136,7 +136,7 @@ class Replicate:
         if self.ending() is None:
             for pair, arm in self._missing():
                 if (pair, arm) not in in_flight:
-                    yield self._half(pair, arm)
+                    yield self.half(pair, arm)
 
     def has_mate(self, half: Half) -> bool:
         """Whether the other half of its pair is there already."""
@@ -159,7 +159,8 @@ class Replicate:
     def _side(self, arm: str) -> dict[int, Outcomes]:
         return self.candidate if arm == CANDIDATE else self.baseline
 
-    def _half(self, pair: int, arm: str) -> Half:
+    def half(self, pair: int, arm: str) -> Half:
+        """This half as it is to be run next: its prompt and its try."""
         return Half(
             pair, arm, self.plan.prompts[pair], 1 + sum(made.get((pair, arm), 0) for made in (self.tries, self.waits))
         )

@@ -70,8 +70,8 @@ class WindowReplicate(Replicate):
         if all(bad) or len(units) == len(self.window(pair)):
             side[pair] = bad
 
-    def _half(self, pair: int, arm: str) -> Half:
-        half = Replicate._half(self, pair, arm)
+    def half(self, pair: int, arm: str) -> Half:
+        half = Replicate.half(self, pair, arm)
         unit = len(self.units.get((pair, arm), ()))
         return replace(half, case_id=self.window(pair)[unit], unit=unit)
 
