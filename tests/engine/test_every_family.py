@@ -178,7 +178,11 @@ async def test_a_knob_that_is_ignored_is_seen_by_the_counter_and_told_as_it_was_
     ignoring = replace(row.speaks, salt_field=None, cache_flag=None, sees=nonce_stripped)
     shown = await probed(row, ignoring)
     assert (shown.counter_alive, shown.cold_proof) == (True, None)
-    assert any("prompt tokens came from the cache" in told for told in shown.findings), shown.findings
+    assert shown.knob_ignored in shown.findings and shown.knob_ignored is not None
+    counted = "and the server's own totals agree" if row.totals else "and the server tells no totals that could confirm"
+    assert "prompt tokens of two forced requests came from the cache, " + counted in shown.knob_ignored
+    assert "; what would give proof: " in shown.knob_ignored
+    assert (await probed(row, row.speaks)).knob_ignored is None
 
 
 @every_counting_row

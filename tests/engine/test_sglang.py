@@ -302,11 +302,36 @@ async def test_drafts_are_told_by_usage_where_the_server_was_asked_to() -> None:
     assert (answer.draft_tokens, answer.draft_accepted_tokens) == (40, 30)
 
 
-async def test_a_request_that_was_taken_back_says_that_its_times_tell_nothing() -> None:
-    async with HostileServer(FakeSglang(meta={"num_retractions": 2})) as server, Sglang(server.url, SHORT) as engine:
-        answer = await ask(engine, cell(stream=False))
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_request_that_was_taken_back_is_told_and_has_no_times(stream: bool) -> None:
+    fake = FakeSglang(meta={"num_retractions": 2})
+    async with HostileServer(fake) as server, Sglang(server.url, SHORT) as engine:
+        answer = await ask(engine, cell(stream=stream))
+    assert answer.retractions == 2
     assert answer.findings == ("the request was taken back and computed anew 2 times: its times tell nothing",)
     assert (answer.prefill_ms, answer.decode_ms, answer.time_to_first_token_ms) == (None, None, None)
+    assert answer.cached_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("meta", "told"), [(None, None), ({}, None), ({"num_retractions": None}, None), ({"num_retractions": 0}, 0)]
+)
+async def test_a_request_that_was_not_taken_back_keeps_its_times_and_unknown_is_not_zero(meta: Any, told: Any) -> None:
+    async with HostileServer(FakeSglang(meta=meta)) as server, Sglang(server.url, SHORT) as engine:
+        answer = await ask(engine, cell())
+    assert answer.retractions == told
+    assert answer.time_to_first_token_ms is not None and answer.findings == ()
+
+
+async def test_tokens_that_a_request_found_of_its_own_first_prefill_are_not_called_reused() -> None:
+    fake = FakeSglang(meta={"num_retractions": 1}, lie=2)
+    async with HostileServer(fake) as server, Sglang(server.url, SHORT) as engine:
+        answer = await ask(engine, cell())
+    assert (answer.cached_tokens, answer.prompt_tokens) == (None, 3)
+    assert answer.findings == (
+        "the request was taken back and computed anew once: its times tell nothing",
+        "2 cached tokens may be those of its own first prefill; taken as unknown",
+    )
 
 
 async def test_counts_that_contradict_each_other_are_told_and_the_larger_one_is_taken() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE
 from prefillgate.core.journal import Purpose
-from tests.support.runs import Watch, bench, generations, probes, stored, write_set
+from tests.support.runs import PROBES, Watch, bench, generations, probes, stored, write_set
 from tests.support.simulated import start_simulated
 
 DIALECTS = ["vllm", "sglang"]
@@ -94,13 +94,13 @@ def test_a_bad_candidate_is_rolled_back_once_the_replicate_after_a_restart_confi
         ("vllm", ["cached-absent=1", "timings-absent=1"], "IndependenceUnknown", "--enable-prompt-tokens-details"),
         ("vllm", ["cached-null=1", "timings-absent=1"], "IndependenceUnknown", "--enable-prompt-tokens-details"),
         ("vllm", ["cached-minus-one-on-cold=1", "timings-absent=1"], "IndependenceUnknown", "cannot be trusted"),
-        ("vllm", ["ignore-cache-prompt=1"], "BudgetSpent", "`cache_salt` is not honoured"),
-        ("vllm", ["external-cache=1"], "BudgetSpent", "an external KV connector or a gateway"),
+        ("vllm", ["ignore-cache-prompt=1"], "KnobNotHonoured", "`cache_salt` is not honoured"),
+        ("vllm", ["external-cache=1"], "KnobNotHonoured", "an external KV connector or a gateway"),
         ("vllm", ["old-counters=1", "metrics-absent=1", "timings-absent=1"], "IndependenceUnknown", "do not confirm"),
         ("sglang", ["cached-absent=1", "timings-absent=1"], "IndependenceUnknown", "--enable-cache-report"),
         ("sglang", ["timings-absent=1", "metrics-absent=1"], "IndependenceUnknown", "do not confirm it"),
         ("sglang", ["cached-minus-one-on-cold=1"], "IndependenceUnknown", "cannot be trusted"),
-        ("sglang", ["ignore-cache-prompt=1"], "BudgetSpent", "`cache_salt` is not honoured"),
+        ("sglang", ["ignore-cache-prompt=1"], "KnobNotHonoured", "`cache_salt` is not honoured"),
     ],
 )
 def test_what_a_server_cannot_prove_holds_and_the_verdict_names_what_would_give_it(
@@ -114,6 +114,9 @@ def test_what_a_server_cannot_prove_holds_and_the_verdict_names_what_would_give_
     decision = finished.verdict.decision
     assert (decision.decision, decision.reason, decision.promotion) == ("hold", reason, "Blocked")
     assert any(words in told for told in gate.epochs[CANDIDATE][0].findings), gate.epochs[CANDIDATE][0].findings
+    assert f"independence unknown on the candidate ({dialect}): " in decision.sentences[0]
+    assert words in decision.sentences[0]
+    assert finished.verdict.candidate.requests == 0, "nothing is spent on cells that could prove nothing"
 
 
 @pytest.mark.parametrize("fault", ["ignore-cache-prompt=@case", "external-cache=@case"])
@@ -163,6 +166,23 @@ def test_two_engines_on_the_two_arms_are_a_difference_that_was_not_declared(tmp_
     assert (engine.area, engine.baseline, engine.candidate, engine.declared) == ("build", "vllm", "sglang", False)
 
 
+def test_a_request_that_sglang_took_back_is_kept_with_its_cell_and_has_no_times(tmp_path: Path) -> None:
+    work = bench(tmp_path)
+    options = {"text_seed": 9, "dialect": "sglang"}
+    back = {"fault": [f"retracted=#{PROBES + 2}"]}
+    with start_simulated(seed=1, **options) as baseline, start_simulated(seed=2, **options, **back) as candidate:
+        finished = work.run(work.request(baseline.url, candidate.url))
+        gate, _ = stored(tmp_path / "run.db")
+    told = [event for event in gate.measured.values() if event.retractions]
+    assert [(event.cell.arm, event.retractions, event.time_to_first_token_ms) for event in told] == [
+        (CANDIDATE, 1, None)
+    ]
+    others = [event for event in gate.measured.values() if event not in told]
+    assert {(event.retractions, event.time_to_first_token_ms is None) for event in others} == {(0, False)}
+    assert any("1 cell was taken back by the server and computed anew" in note for note in finished.verdict.notes)
+    assert finished.verdict.decision.decision == "promote"
+
+
 def test_accepted_drafts_are_told_by_both(tmp_path: Path) -> None:
     for dialect in DIALECTS:
         folder = tmp_path / dialect
@@ -170,8 +190,14 @@ def test_accepted_drafts_are_told_by_both(tmp_path: Path) -> None:
         work = bench(folder)
         options = {"text_seed": 9, "dialect": dialect, "fault": ["draft=0.5"]}
         with start_simulated(seed=1, **options) as baseline, start_simulated(seed=2, **options) as candidate:
-            work.run(work.request(baseline.url, candidate.url))
+            finished = work.run(work.request(baseline.url, candidate.url))
             gate, _ = stored(folder / "run.db")
+        mine = [event for event in gate.scored if event.cell.arm == CANDIDATE]
+        drafted, accepted = (
+            sum(getattr(event, name) or 0 for event in mine) for name in ("draft_tokens", "draft_accepted_tokens")
+        )
+        share = f"candidate: {100 * accepted / drafted:.1f} % of {drafted} drafted tokens were accepted"
+        assert share in finished.verdict.notes
         told = [event for event in gate.measured.values() if event.draft_tokens]
         assert told and all(event.draft_accepted_tokens == event.draft_tokens // 2 for event in told)
         assert dict(gate.epochs[CANDIDATE][0].settings)["speculation"] == "on"

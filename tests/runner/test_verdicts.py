@@ -108,6 +108,7 @@ def _once(act: Any) -> Any:
         (["bad-first=5"], {"budgetPrefills": 16, "replicate": {"gapSeconds": 0}}, "BudgetSpent"),
         (["bad-rate=#8,13"], {"budgetPrefills": 18, "replicate": {"gapSeconds": 0}}, "BudgetSpent"),
         (["ignore-cache-prompt=@case"], {}, "KnobNotHonoured"),
+        (["ignore-cache-prompt=1"], {}, "KnobNotHonoured"),
         (["decode-slowdown=1.5"], {"throughput": {"mode": "Require", "minOutputTokens": 8}}, "Slower"),
         (
             ["decode-slowdown=1.04"],

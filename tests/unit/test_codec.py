@@ -102,7 +102,7 @@ def test_the_bytes_of_an_event_never_change_between_versions():
         '"server_epoch":null,"shared_server":false,"shares_blocks":false,"started_at":null,"status":"failed"},'
         '"cell_id":7,"detail":null,'
         '"draft_accepted_tokens":null,"draft_tokens":null,"http_status":500,"kind":"CellMeasured","lane":0,'
-        '"nonce":null,"pair":null,"place":null,"purpose":"pair","reason":null,"reasoning_tokens":null,"round":0,"seed":null,'
+        '"nonce":null,"pair":null,"place":null,"purpose":"pair","reason":null,"reasoning_tokens":null,"retractions":null,"round":0,"seed":null,'
         '"time_to_first_token_ms":null}'
     )
 

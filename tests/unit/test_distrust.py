@@ -52,6 +52,7 @@ def test_the_checks_stand_in_their_order() -> None:
         "changed_during_run",
         "independence_unknown",
         "unproven_by_responses",
+        "knob_ignored_in_the_probe",
         "knob_not_honoured",
         "contaminated",
         "case_unusable",
@@ -124,6 +125,15 @@ def test_an_undeclared_difference_of_the_plan_is_one() -> None:
     )
     unknown = Difference("KV cache", "-ctk", None, "q8_0", declared=False)
     assert find_distrust(met(differences=(unknown,))) is None
+
+
+@pytest.mark.parametrize("arm", ["baseline", "candidate"])
+def test_a_knob_that_the_probe_saw_ignored_is_told_with_what_would_give_proof(arm: str) -> None:
+    gate = met(**{arm: {"knob_ignored": "`x` is not honoured; a flag would", "cold_proof": None}})
+    words = f"independence unknown on the {arm} (llama.cpp): `x` is not honoured; a flag would"
+    assert found(gate) == (Reason.KNOB_NOT_HONOURED, words)
+    gate.apply(epoch(arm, "e2"))
+    assert find_distrust(gate) is None, "a later life of the server honours it"
 
 
 def test_before_both_arms_were_met_nothing_differs() -> None:

@@ -61,6 +61,7 @@ def test_a_measured_cell_is_a_first_attempt_in_the_first_round() -> None:
         "draft_tokens",
         "draft_accepted_tokens",
         "reasoning_tokens",
+        "retractions",
     }
 
 

@@ -83,6 +83,17 @@ def independence_unknown(gate: Gate) -> Distrust | None:
     return None
 
 
+def knob_ignored_in_the_probe(gate: Gate) -> Distrust | None:
+    """A live counter showed that nothing forces a fresh prefill: no budget is spent on what a cache happens to miss."""
+    for arm in ARMS:
+        for seen in gate.current_epochs(arm):
+            if seen.knob_ignored is not None:
+                return Distrust(
+                    Reason.KNOB_NOT_HONOURED, f"independence unknown on the {arm} ({seen.engine}): {seen.knob_ignored}"
+                )
+    return None
+
+
 def knob_not_honoured(gate: Gate) -> Distrust | None:
     """A cell sent with the cache off came back from the cache, or three cells of an arm did under a nonce.
 
@@ -273,6 +284,7 @@ DISTRUSTS: tuple[Callable[[Gate], Distrust | None], ...] = (
     changed_during_run,
     independence_unknown,
     unproven_by_responses,
+    knob_ignored_in_the_probe,
     knob_not_honoured,
     contaminated,
     case_unusable,

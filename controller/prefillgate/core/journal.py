@@ -101,6 +101,7 @@ class EpochSeen:
     settings: tuple[tuple[str, str], ...] = ()  # what else the server told of its profile
     access_findings: tuple[str, ...] = ()
     lane: int = 0  # which of the arm's servers, from 0
+    knob_ignored: str | None = None  # how the probe saw that nothing forces a fresh prefill, and what would
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class CellMeasured:
     reasoning_tokens: int | None = None  # of the output tokens, those of the reasoning
     place: int | None = None  # position in its pass or in the screen; OUT_OF_TURN; None: the next in turn
     lane: int = 0  # which of the arm's servers, from 0
+    retractions: int | None = None  # how often the server took the request back: above 0 its times tell nothing
 
 
 @dataclass(frozen=True, slots=True)

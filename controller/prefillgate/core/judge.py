@@ -15,6 +15,7 @@ from prefillgate.core.gate import Gate
 from prefillgate.core.gateway import gateway_notes, gateway_views
 from prefillgate.core.journal import CellMeasured
 from prefillgate.core.pairs import throughput_view
+from prefillgate.core.reply_notes import reply_notes
 from prefillgate.core.sent import sent_note
 from prefillgate.core.sentences import distinct_outputs, sentences, what_would_change
 from prefillgate.core.servers import server_name, shape_notes
@@ -83,6 +84,7 @@ def notes_of(gate: Gate) -> tuple[str, ...]:
             lives = len({epoch.server_epoch for epoch in seen if epoch.lane == lane})  # a resumed run meets it again
             if lives > 1:
                 notes.append(f"{arm}: {lives} lives of {server_name(gate, arm, lane)} were measured")
+    notes += reply_notes(gate)
     notes += shape_notes(gate)
     if gate.unchecked():
         notes.append(f"{len(gate.unchecked())} cell measured but not checked yet: resume the run")

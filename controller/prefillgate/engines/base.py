@@ -120,6 +120,7 @@ class Capabilities:
     counters_agree: bool | None  # None: no /metrics
     findings: tuple[str, ...] = ()  # one sentence each: what could not be shown, and the flag that would give it
     decode_times: bool | None = None  # whether a reply tells how long its decode took; None: nothing was decoded
+    knob_ignored: str | None = None  # the finding, where a live counter showed that nothing forces a fresh prefill
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,7 @@ class Answer:
     draft_tokens: int | None = None
     draft_accepted_tokens: int | None = None
     reasoning_tokens: int | None = None  # of the output tokens, those of the reasoning
+    retractions: int | None = None  # how often the server took the request back and computed it anew
     request_id: str | None = None
     model: str | None = None  # as the reply names it
     raw: str = ""  # the reply as it came over the wire, decoded with replacement

@@ -125,6 +125,7 @@ class Counts:
     draft_tokens: int | None = None
     draft_accepted_tokens: int | None = None
     reasoning_tokens: int | None = None
+    retractions: int | None = None
 
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before the first letter of a reply, byte order mark included
@@ -215,7 +216,7 @@ async def send_once(lane: HttpLane, request: PreparedRequest, timeout_seconds: f
         answer,
         started_at=started_at,
         ended_at=started_at + seconds,
-        time_to_first_token_ms=None if first is None else (first - start) * 1000,
+        time_to_first_token_ms=None if first is None or answer.retractions else (first - start) * 1000,
     )
 
 

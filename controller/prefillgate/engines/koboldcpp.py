@@ -15,7 +15,7 @@ from prefillgate.engines.base import Activity, Body, Identity, Look, TerminalEng
 from prefillgate.engines.common import CHAT, COMPLETIONS
 from prefillgate.engines.http import HttpLane, HttpStatusError
 from prefillgate.engines.openai_routes import ColdMeans, OpenAIRoutes, as_object, as_text, as_whole, put_nonce
-from prefillgate.engines.probing import ProbePlan, ProbeWords
+from prefillgate.engines.probing import DIRECTLY, ProbePlan, ProbeWords
 
 NAME = "koboldcpp"
 VERSION, PERF, CONTEXT = "/api/extra/version", "/api/extra/perf", "/api/extra/true_max_context_length"
@@ -26,6 +26,7 @@ WORDS = ProbeWords(
     "llama-server",
     cache_off="KoboldCpp fills in a 0",
     knob_ignored="a new nonce does not make the prompt new",
+    knob_flag=DIRECTLY,
     no_metrics=None,
 )
 FLAGS: Mapping[str, str] = {

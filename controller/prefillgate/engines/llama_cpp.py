@@ -40,7 +40,7 @@ from prefillgate.engines.openai_routes import (
     models_of,
     put_nonce,
 )
-from prefillgate.engines.probing import ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_INSTEAD, ProbePlan, ProbeWords
 from prefillgate.engines.prometheus import NOT_THERE, Scrape, Series, activity_of, counters_of
 from prefillgate.engines.token_count import count_prompt_tokens
 
@@ -76,6 +76,7 @@ WORDS = ProbeWords(
     no_counter="the server tells no cached tokens: independence unknown; newer builds tell `timings.cache_n`",
     cache_off="the prompt cache is off (--no-cache-prompt)",
     knob_ignored="`cache_prompt: false` is not honoured",
+    knob_flag=f"a build that honours cache_prompt and no gateway in the path, or {NONCE_INSTEAD}",
     no_metrics="no counters at /metrics: start the server with --metrics for a second witness",
 )
 # What gives a capability that is missing, for `prefillgate doctor`.

@@ -16,7 +16,7 @@ from prefillgate.engines.common import CHAT, COMPLETIONS
 from prefillgate.engines.http import HttpLane
 from prefillgate.engines.openai_routes import ColdMeans, put_nonce
 from prefillgate.engines.owners import models_owned_by
-from prefillgate.engines.probing import ProbePlan, ProbeWords
+from prefillgate.engines.probing import DIRECTLY, ProbePlan, ProbeWords
 from prefillgate.engines.prometheus import Less, Series
 from prefillgate.engines.resting import RestingGauges
 
@@ -39,6 +39,7 @@ WORDS = ProbeWords(
     "later tells it on /v1/chat/completions, with --backend pytorch --enable-prefix-caching",
     cache_off="prefix caching is off or the engine is TurboMind (--backend pytorch --enable-prefix-caching)",
     knob_ignored="a new nonce does not make the prompt new",
+    knob_flag=DIRECTLY,
     no_metrics="no totals at /metrics: start LMDeploy with --enable-metrics for a second witness",
 )
 _COUNTED = "--backend pytorch --enable-prefix-caching, in LMDeploy 0.16 or later"

@@ -28,7 +28,7 @@ from prefillgate.engines.openai_routes import (
     put_nonce,
     read_usage,
 )
-from prefillgate.engines.probing import ProbePlan, ProbeWords
+from prefillgate.engines.probing import DIRECTLY, ProbePlan, ProbeWords
 from prefillgate.engines.token_count import posted_object
 from prefillgate.report.clean import one_line
 
@@ -40,6 +40,7 @@ WORDS = ProbeWords(
     "and a model that it runs itself (llama-server or MLX)",
     cache_off="this model's runner keeps no prompts",
     knob_ignored="a new nonce does not make the prompt new",
+    knob_flag=DIRECTLY,
     no_metrics=None,
 )
 FLAGS: Mapping[str, str] = {

@@ -15,7 +15,7 @@ from prefillgate.engines import capability
 from prefillgate.engines.common import CHAT, COMPLETIONS
 from prefillgate.engines.http import HttpLane
 from prefillgate.engines.openai_routes import ColdMeans, OpenAIRoutes, model_entries, put_nonce
-from prefillgate.engines.probing import ProbePlan, ProbeWords
+from prefillgate.engines.probing import DIRECTLY, ProbePlan, ProbeWords
 
 NAME = "openai-compatible"
 _COUNTER_FLAGS = "--enable-prompt-tokens-details (vLLM), --enable-cache-report (SGLang)"
@@ -32,6 +32,7 @@ WORDS = ProbeWords(
     ),
     cache_off="prefix caching is off",
     knob_ignored="a new nonce does not make the prompt new",
+    knob_flag=DIRECTLY,
     no_metrics=None,
 )
 

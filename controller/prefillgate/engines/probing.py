@@ -22,6 +22,8 @@ from prefillgate.engines.base import (
 from prefillgate.engines.common import CHAT
 
 FRESH_SHARE = 0.05  # STATISTICS.md section 1: fresh means cached / prompt <= 0.05
+NONCE_INSTEAD = "--engine openai-compatible on both arms, which puts a nonce on the prompt's first line"
+DIRECTLY = "no gateway in the path that strips the prompt's first line or answers from a cache of its own"
 NO_PROMPT_TOKENS = "the server tells no prompt tokens, so cached tokens are a share of nothing: independence unknown"
 _OTHER_ROUTE = (400, 404, 405, 422)  # how a server says that it has no such route, or no template for it
 
@@ -70,6 +72,7 @@ class ProbeWords:
     no_counter: str  # a whole sentence
     cache_off: str  # what a dead counter may mean as well: "the prompt cache is off (--no-cache-prompt)"
     knob_ignored: str  # "`cache_prompt: false` is not honoured"
+    knob_flag: str  # what would give a knob that is honoured: "a build that honours cache_prompt"
     no_metrics: str | None  # a whole sentence; None: this family has no totals at all
 
 
@@ -114,17 +117,30 @@ def judge_probe(plan: ProbePlan, words: ProbeWords, steps: Sequence[Answer], agr
     if not alive:
         findings.append(_why_dead(words, cold, repeat))
     honoured = alive and told_fresh(cold) and told_fresh(again)
-    if alive and not honoured:
-        findings.append(
-            f"{words.knob_ignored}: {cold.cached_tokens} and {again.cached_tokens} of {again.prompt_tokens} prompt "
-            "tokens came from the cache"
-        )
+    ignored = _why_ignored(words, (cold, again), agree) if alive and not honoured else None
+    if ignored is not None:
+        findings.append(ignored)
     if agree is None and words.no_metrics is not None:
         told_nothing = any(step.processed_tokens is step.cached_tokens is None for step in steps)
         nothing = "the replies tell no counts that the server's totals could confirm: no second witness"
         findings.append(nothing if told_nothing else words.no_metrics)
     proof = plan.proof if honoured else None
-    return Capabilities(alive, proof, agree, tuple(dict.fromkeys(findings)), told_decode_times(steps))
+    return Capabilities(alive, proof, agree, tuple(dict.fromkeys(findings)), told_decode_times(steps), ignored)
+
+
+def _why_ignored(words: ProbeWords, forced: tuple[Answer, Answer], agree: bool | None) -> str:
+    """Which witness showed that the knob does nothing, and what would give proof."""
+    cold, again = forced
+    totals = {
+        True: "and the server's own totals agree",
+        False: "though the server's own totals moved by other amounts",
+        None: "and the server tells no totals that could confirm it",
+    }[agree]
+    return (
+        f"{words.knob_ignored}: by the replies' own count {cold.cached_tokens} and {again.cached_tokens} of "
+        f"{again.prompt_tokens} prompt tokens of two forced requests came from the cache, {totals}; what would give "
+        f"proof: {words.knob_flag}"
+    )
 
 
 def _why_dead(words: ProbeWords, cold: Answer, repeat: Answer) -> str:

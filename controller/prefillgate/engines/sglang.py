@@ -31,7 +31,7 @@ from prefillgate.engines.openai_routes import (
     read_usage,
 )
 from prefillgate.engines.owners import models_owned_by
-from prefillgate.engines.probing import ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_INSTEAD, ProbePlan, ProbeWords
 from prefillgate.engines.prometheus import Less, Series
 from prefillgate.engines.resting import RestingGauges
 
@@ -93,6 +93,7 @@ WORDS = ProbeWords(
     ),
     cache_off="the radix cache is off (--disable-radix-cache)",
     knob_ignored="`cache_salt` is not honoured (an older build or a gateway may drop it)",
+    knob_flag=f"a build that has cache_salt and no gateway in the path, or {NONCE_INSTEAD}",
     no_metrics="no counters at /metrics: start SGLang with --enable-metrics for a second witness",
 )
 
@@ -167,13 +168,20 @@ def read_counts(assembly: Assembly) -> Counts:
     known = [value for value in told if value is not None]
     if len(set(known)) > 1:
         note(f"counters contradict each other: {' and '.join(map(str, known))} cached tokens")
-    if count(meta, "num_retractions", note):
-        note(f"the request was taken back and computed anew {meta['num_retractions']} times: its times tell nothing")  # type: ignore[index]
+    # Where they contradict each other the largest one is the one that can do no harm.
+    cached = max(known, default=None)
+    retractions = count(meta, "num_retractions", note)
+    if retractions:
+        often = "once" if retractions == 1 else f"{retractions} times"
+        note(f"the request was taken back and computed anew {often}: its times tell nothing")
+        if cached:
+            note(f"{cached} cached tokens may be those of its own first prefill; taken as unknown")
+            cached = None
     drafted, accepted = _drafts(assembly)
     return replace(
         counts,
-        # Where they contradict each other the largest one is the one that can do no harm.
-        cached_tokens=max(known, default=None),
+        cached_tokens=cached,
+        retractions=retractions,
         draft_tokens=drafted,
         draft_accepted_tokens=accepted,
         reasoning_tokens=_reasoning(assembly, counts),

@@ -27,7 +27,7 @@ from prefillgate.engines.common import CHAT, COMPLETIONS, BodyEditor
 from prefillgate.engines.http import EngineOptions, HttpLane
 from prefillgate.engines.openai_routes import ColdMeans, as_object, as_text, put_nonce
 from prefillgate.engines.owners import models_owned_by
-from prefillgate.engines.probing import ProbePlan, ProbeWords
+from prefillgate.engines.probing import DIRECTLY, NONCE_INSTEAD, ProbePlan, ProbeWords
 from prefillgate.engines.prometheus import Less, Scrape, Series
 from prefillgate.engines.resting import RestingGauges
 
@@ -58,10 +58,11 @@ WORDS = ProbeWords(
     "or later tells it",
     cache_off="block reuse is off (kv_cache_config.enable_block_reuse)",
     knob_ignored="`cache_salt` is not honoured",
+    knob_flag=f"a build that has cache_salt, or {NONCE_INSTEAD}",
     no_metrics="no totals at /prometheus/metrics: start trtllm-serve with `return_perf_metrics: true` in its options "
     "file (--extra_llm_api_options) for a second witness",
 )
-NONCE_WORDS = replace(WORDS, knob_ignored="a new nonce does not make the prompt new")
+NONCE_WORDS = replace(WORDS, knob_ignored="a new nonce does not make the prompt new", knob_flag=DIRECTLY)
 FLAGS: Mapping[str, str] = {
     capability.FRESH: "kv_cache_config.enable_block_reuse: true, and trtllm-serve 1.1 or later",
     capability.COUNTER: "kv_cache_config.enable_block_reuse: true, and trtllm-serve 1.1 or later",

@@ -23,7 +23,7 @@ from prefillgate.engines.openai_routes import (
     as_whole,
     put_nonce,
 )
-from prefillgate.engines.probing import ProbePlan, ProbeWords
+from prefillgate.engines.probing import DIRECTLY, ProbePlan, ProbeWords
 from prefillgate.engines.prometheus import Series
 
 NAME = "tgi"
@@ -39,6 +39,7 @@ WORDS = ProbeWords(
     "engine that tells them (vLLM, SGLang, llama.cpp)",
     cache_off="TGI fills in a 0",
     knob_ignored="a new nonce does not make the prompt new",
+    knob_flag=DIRECTLY,
     no_metrics=None,
 )
 FLAGS: Mapping[str, str] = {

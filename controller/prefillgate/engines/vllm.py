@@ -32,7 +32,7 @@ from prefillgate.engines.openai_routes import (
     read_usage,
 )
 from prefillgate.engines.owners import models_owned_by
-from prefillgate.engines.probing import ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_INSTEAD, ProbePlan, ProbeWords
 from prefillgate.engines.prometheus import Less, Samples, Scrape, Series
 
 NAME = "vllm"
@@ -81,6 +81,7 @@ WORDS = ProbeWords(
     ),
     cache_off="prefix caching is off (--no-enable-prefix-caching)",
     knob_ignored="`cache_salt` is not honoured (an external KV connector or a gateway may drop it)",
+    knob_flag=f"no external KV connector and no gateway in the path, or {NONCE_INSTEAD}",
     no_metrics="no counters at /metrics: start vLLM without --disable-log-stats for a second witness",
 )
 

@@ -134,6 +134,7 @@ class Lane:
             settings=identity.settings,
             lane=self.number,
             access_findings=self.access_findings,
+            knob_ignored=capabilities.knob_ignored,
         )
         return self.seen
 
@@ -312,6 +313,7 @@ class Lane:
             draft_tokens=answer.draft_tokens,
             draft_accepted_tokens=answer.draft_accepted_tokens,
             reasoning_tokens=answer.reasoning_tokens,
+            retractions=answer.retractions,
         )
         texts = Texts(
             content=answer.content,
