@@ -138,7 +138,9 @@ async def test_a_salt_that_is_ignored_gives_way_to_a_nonce_and_is_told() -> None
         async with TensorRTLLM(server.url, SHORT) as engine:
             shown = await engine.probe("salt", None)
     assert (shown.counter_alive, shown.cold_proof) == (True, "nonce")
-    assert any(words.startswith("`cache_salt` is not honoured: by the replies' own count 0 and ") for words in shown.findings)
+    assert any(
+        words.startswith("`cache_salt` is not honoured: by the replies' own count 0 and ") for words in shown.findings
+    )
 
 
 @pytest.mark.parametrize(
