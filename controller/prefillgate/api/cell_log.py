@@ -82,7 +82,7 @@ def _boolean(value: Any) -> bool:
     return value
 
 
-def _moment(value: Any) -> float:
+def read_moment(value: Any) -> float:
     """Seconds since the Unix epoch of an ISO 8601 time (UTC where it names no offset) or of a number of seconds."""
     if isinstance(value, str):
         told = datetime.fromisoformat(value)
@@ -103,7 +103,7 @@ def _flags(value: Any) -> tuple[tuple[str, bool | None], ...]:
 
 _COUNT, _TEXT, _BOOLEAN = _whole(MAX_COUNT), _text(), Rule(_boolean, "true, false, or null")
 _DURATION = Rule(_milliseconds, f"milliseconds from 0 to {MAX_COUNT}, or null")
-_TIME = Rule(_moment, "an ISO 8601 time such as 2026-11-29T08:15:00.000000Z, seconds since 1970, or null")
+_TIME = Rule(read_moment, "an ISO 8601 time such as 2026-11-29T08:15:00.000000Z, seconds since 1970, or null")
 
 #: The fields of issue and README, in the order they are written.
 FIELDS: Mapping[str, Rule] = {
@@ -181,50 +181,14 @@ class CellLog:
     def each(self, file: BinaryIO, name: str) -> Iterator[tuple[int, LogLine]]:
         """The lines of one file with their numbers, one at a time and not kept. Raises as `read`, at the end of the
         file or after `MAX_PROBLEMS`: what was given until then is not a log."""
-        problems: list[Problem] = []
-        found = False
+        strict = StrictLines(self, name)
         for number, raw in _numbered(file):
-            where = f"{name}:{number}"
-            if len(raw) > MAX_LINE_BYTES:
-                problems.append(Problem(where, "", "the line is too long", f"up to {MAX_LINE_BYTES} bytes"))
-                break
-            if raw.isspace() or not raw:
-                continue
-            document = _document(raw, where, problems)
-            line = None if document is None else self._line(document, where, problems)
+            line = strict.read(number, raw)
             if line is not None:
-                found = True
                 yield number, line
-            if len(problems) >= MAX_PROBLEMS:
-                raise CellLogError(*problems[:MAX_PROBLEMS], more=True)
-        if problems:
-            raise CellLogError(*problems)
-        if not found:
-            raise CellLogError(Problem(name, "", "no cell in it", "one JSON object a line, one line a cell"))
-
-    def _line(self, document: dict[str, Any], where: str, problems: list[Problem]) -> LogLine | None:
-        """The line of a document; None after a problem, its own or an earlier one."""
-        values: dict[str, Any] = {}
-        for name, value in document.items():
-            rule = _RULES.get(name)
-            if rule is None:
-                if name not in DERIVED_FIELDS:
-                    self.ignored[name] += 1
-            elif value is not None:
-                try:
-                    values[name] = rule.read(value)
-                except (ValueError, OverflowError):
-                    problems.append(Problem(where, name, shown(value), rule.allowed))
-        if document.get("arm") is None:
-            problems.append(Problem(where, "arm", "unknown", FIELDS["arm"].allowed))
-        if problems:
-            return None
-        if "case_id" not in values:
-            # A prompt known by its digest is known. Any other stands for itself: nothing is merged on a guess.
-            values["case_id"] = values.get("prompt_sha256", f"unknown case of {where}")
-            self.without_case += 1
-        beside = {name: values.pop(name) for name in _OF_THE_LINE & values.keys()}
-        return LogLine(Cell(**values), **beside)
+            if strict.cut:
+                break
+        strict.end()
 
     @property
     def unscored(self) -> int:
@@ -234,6 +198,73 @@ class CellLog:
     def cells(self) -> list[LogLine]:
         """The lines that an audit counts: all but those that no check has read yet."""
         return [line for line in self.lines if not line.unchecked]
+
+
+class StrictLines:
+    """The lines of one file, one at a time, each by the rules of every field. `cut` says that the rest is left unread,
+    `keys` are those of the latest line that was an object."""
+
+    def __init__(self, log: CellLog, name: str) -> None:
+        self._log, self._name = log, name
+        self._found = False
+        self.problems: list[Problem] = []
+        self.cut = False
+        self.keys: tuple[str, ...] = ()
+
+    def read(self, number: int, raw: bytes) -> LogLine | None:
+        """The line, None for one that is blank or after any problem so far. Raises `CellLogError` after `MAX_PROBLEMS`.
+
+        `raw` is without its line end, and may be cut a byte above `MAX_LINE_BYTES`.
+        """
+        where = f"{self._name}:{number}"
+        if len(raw) > MAX_LINE_BYTES:
+            self.problems.append(Problem(where, "", "the line is too long", f"up to {MAX_LINE_BYTES} bytes"))
+            self.cut = True
+            return None
+        if raw.isspace() or not raw:
+            return None
+        document = _document(raw, where, self.problems)
+        self.keys = () if document is None else tuple(document)
+        line = None if document is None else self._line(document, where)
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise CellLogError(*self.problems[:MAX_PROBLEMS], more=True)
+        self._found = self._found or line is not None
+        return line
+
+    def found(self) -> None:
+        """Take note of a line that was read elsewhere."""
+        self._found = True
+
+    def end(self) -> None:
+        """Raises `CellLogError` for every problem, or where there was no cell."""
+        if self.problems:
+            raise CellLogError(*self.problems)
+        if not self._found:
+            raise CellLogError(Problem(self._name, "", "no cell in it", "one JSON object a line, one line a cell"))
+
+    def _line(self, document: dict[str, Any], where: str) -> LogLine | None:
+        """The line of a document; None after a problem, its own or an earlier one."""
+        values: dict[str, Any] = {}
+        for name, value in document.items():
+            rule = _RULES.get(name)
+            if rule is None:
+                if name not in DERIVED_FIELDS:
+                    self._log.ignored[name] += 1
+            elif value is not None:
+                try:
+                    values[name] = rule.read(value)
+                except (ValueError, OverflowError):
+                    self.problems.append(Problem(where, name, shown(value), rule.allowed))
+        if document.get("arm") is None:
+            self.problems.append(Problem(where, "arm", "unknown", FIELDS["arm"].allowed))
+        if self.problems:
+            return None
+        if "case_id" not in values:
+            # A prompt known by its digest is known. Any other stands for itself: nothing is merged on a guess.
+            values["case_id"] = values.get("prompt_sha256", f"unknown case of {where}")
+            self._log.without_case += 1
+        beside = {name: values.pop(name) for name in _OF_THE_LINE & values.keys()}
+        return LogLine(Cell(**values), **beside)
 
 
 def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

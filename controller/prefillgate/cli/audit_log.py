@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 STDIN_NAME = "standard input"
-BUSY = (429, 503)
 MOST_IN_MEMORY = 20_000  # requests
+MOST_BYTES_IN_MEMORY = 8 * 1024 * 1024  # of a cell log: about as many
 MAX_NAMES = 20
 MAX_KINDS_TOLD = 5
 
@@ -58,20 +58,26 @@ class ReadLog:
 
     def take(self, record: Imported) -> None:
         """Keep one more request: in memory, or on disk with all before it once they are too many."""
-        if self.large is None and len(self.requests) >= MOST_IN_MEMORY:
+        from prefillgate.importers.reading import BUSY
+
+        waited = record.line.http_status in BUSY
+        if self.large is None and len(self.requests) < MOST_IN_MEMORY:
+            if waited:
+                self.waited.add(len(self.requests))
+            self.requests.append(Request(record.line.cell, record.time_to_first_token_ms, record.label))
+            return
+        self.on_disk().add(row_of(record.line.cell, record.time_to_first_token_ms, waited))
+
+    def on_disk(self) -> LargeLog:
+        """What holds the requests on disk, those in memory so far among them."""
+        if self.large is None:
             from prefillgate.cli.audit_large import LargeLog
 
             self.large = LargeLog()
             for place, request in enumerate(self.requests):
                 self.large.add(row_of(request.cell, request.first_token_ms, place in self.waited))
             self.requests, self.waited = [], set()
-        if self.large is not None:
-            waited = record.line.http_status in BUSY
-            self.large.add(row_of(record.line.cell, record.time_to_first_token_ms, waited))
-            return
-        if record.line.http_status in BUSY:
-            self.waited.add(len(self.requests))
-        self.requests.append(Request(record.line.cell, record.time_to_first_token_ms, record.label))
+        return self.large
 
     @property
     def several_labels(self) -> bool:
@@ -112,7 +118,8 @@ def read_columns(given: tuple[str, ...]) -> dict[str, str]:
 
 def read_request(request: LogRequest) -> ReadLog:
     """Read everything. Raises `InputError` and `BadInput` naming the file and what is wrong."""
-    from prefillgate.importers.reading import Account, check_labels
+    from prefillgate.importers.cell_blocks import CellBlocks
+    from prefillgate.importers.reading import Account, check_labels, read_logs
 
     account = Account()
     log = ReadLog(request.title, account)
@@ -122,8 +129,14 @@ def read_request(request: LogRequest) -> ReadLog:
 
         checks = load_checks(request.checks)
         log.checked = checks.told
-    for record in _records(request, account):
-        log.take(record if checks is None else checks.fill(record))
+    for name, arm in _inputs(request):
+        with opened(name) as source:
+            if checks is None and _is_large(source, request.wanted):
+                for block in CellBlocks(source, arm, account).each():
+                    log.on_disk().take(block)
+                continue
+            for record in read_logs(source, arm, request.wanted, account):
+                log.take(record if checks is None else checks.fill(record))
     check_labels(request.wanted, account)
     if not log.requests and log.large is None and not account.unscored:
         why = _unanswered_note(account) or _unread_note(account) or "it holds none"
@@ -131,17 +144,22 @@ def read_request(request: LogRequest) -> ReadLog:
     return log
 
 
-def _records(request: LogRequest, account: Account) -> Iterator[Imported]:
+def _inputs(request: LogRequest) -> list[tuple[str, str | None]]:
+    """Every file with the arm it was given for, None where for both, in the order to read them."""
     from prefillgate.core.cells import BASELINE, CANDIDATE
-    from prefillgate.importers.reading import read_logs
 
     both = bool(request.baselines)
     inputs = [(name, CANDIDATE if both else None) for name in request.files]
     inputs += [(name, BASELINE) for name in request.baselines]
     inputs.sort(key=lambda each: not asks_only(each[0]))  # answers of other files name its requests
-    for name, arm in inputs:
-        with opened(name) as source:
-            yield from read_logs(source, arm, request.wanted, account)
+    return inputs
+
+
+def _is_large(source: Source, wanted: Wanted) -> bool:
+    """Whether it is a cell log too large to keep its cells in memory."""
+    from prefillgate.importers.reading import format_of
+
+    return format_of(source, wanted) is None and source.longer_than(MOST_BYTES_IN_MEMORY)
 
 
 def asks_only(name: str) -> bool:

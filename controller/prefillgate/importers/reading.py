@@ -19,6 +19,7 @@ from prefillgate.importers.registry import find_format, format_names
 from prefillgate.importers.seen import PROMPTS
 from prefillgate.importers.source import ImportProblem, Source
 
+BUSY = (429, 503)  # a server that asks to be left alone
 CELLS = "cells"
 CELLS_TITLE = "prefillgate's cell log"
 FIRST_PLACES = 3
@@ -149,8 +150,7 @@ def _placed(record: Imported, arm: str | None, wanted: Wanted, account: Account)
             return None
     if arm is not None:
         if told is not None and told != arm:
-            what = f"a record of the {told} in a log given for the {arm}"
-            raise ImportProblem(Problem(record.where, "arm", what, f"records of the {arm}, or that name no arm"))
+            raise of_another_arm(record.where, told, arm)
         told = arm
     account.arms_told = account.arms_told or told is not None
     cell = record.line.cell
@@ -159,6 +159,12 @@ def _placed(record: Imported, arm: str | None, wanted: Wanted, account: Account)
     if (told or cell.arm, epoch) == (cell.arm, cell.server_epoch):
         return record
     return replace(record, line=replace(record.line, cell=replace(cell, arm=told or cell.arm, server_epoch=epoch)))
+
+
+def of_another_arm(where: str, told: str, arm: str) -> ImportProblem:
+    """What a record of one arm is in a log that was given for the other."""
+    what = f"a record of the {told} in a log given for the {arm}"
+    return ImportProblem(Problem(where, "arm", what, f"records of the {arm}, or that name no arm"))
 
 
 def format_of(source: Source, wanted: Wanted) -> Format | None:

@@ -33,15 +33,21 @@ class _Begun(RawIOBase):
     """A stream whose first bytes were taken already, whole again."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
-        self._head = head
+        self._head = memoryview(head)
         self._rest = rest
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._head[: len(buffer)] or self._rest.read(len(buffer))
-        self._head = self._head[len(data) :]
+        if not self._head:
+            return self._fill(buffer, self._rest.read(len(buffer)))
+        data = self._head[: len(buffer)]
+        self._head = self._head[len(data) :] or memoryview(b"")  # the last piece lets go of the whole
+        return self._fill(buffer, data)
+
+    @staticmethod
+    def _fill(buffer: Any, data: bytes | memoryview) -> int:
         buffer[: len(data)] = data
         return len(data)
 
@@ -69,6 +75,15 @@ class Source:
     def file(self) -> BinaryIO:
         """The bytes from the start, uncompressed, for a reader of its own; damage is its to catch."""
         return cast("BinaryIO", self._file)
+
+    def longer_than(self, size: int) -> bool:
+        """Whether more bytes than these are left. They stay in the stream. Raises `ImportProblem`."""
+        try:
+            data = self._file.read(size + 1)
+        except _DAMAGE as error:
+            raise self._broken(error) from error
+        self._file = BufferedReader(_Begun(data, cast("BinaryIO", self._file)), HEAD_BYTES)
+        return len(data) > size
 
     def lines(self) -> Iterator[tuple[int, bytes] | TooLong]:
         """Lines with their numbers from 1, without line ends. Raises `ImportProblem` for a damaged stream."""

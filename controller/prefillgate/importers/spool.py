@@ -53,7 +53,7 @@ class Kinds(dict[Any, int]):
 
 
 class Order:
-    """Whether rows stand in time order as they come, the choices of each request side by side."""
+    """Whether rows stand in time order as they come, the choices of each request side by side. Then any of them do."""
 
     def __init__(self) -> None:
         self.latest = float("-inf")
@@ -63,28 +63,20 @@ class Order:
         self._choice = 0
         self._prompts: list[int] = []  # digests by number of the kind
 
-    def take(self, block: Block, wanted: Callable[[Kind], bool]) -> None:
-        """Take the rows of a block whose kind is wanted."""
+    def take(self, block: Block) -> None:
+        """Take the rows of a block."""
         if block.anew:
             self._prompts = []
-        kinds, columns = block.kinds, (block.numbers, block.column("started_at"), block.column("request_id"))
-        for kind in kinds[len(self._prompts) :]:
-            self._prompts.append(hash((kind.arm, kind.server_epoch, kind.prompt_key)) if wanted(kind) else 0)
-        numbers, started, requests = columns
-        unwanted = {number for number, kind in enumerate(kinds) if not wanted(kind)}
-        if not unwanted.isdisjoint(numbers):
-            kept = [place for place, number in enumerate(numbers) if number not in unwanted]
-            numbers = [numbers[place] for place in kept]
-            started = None if started is None else [started[place] for place in kept]
-            requests = None if requests is None else [requests[place] for place in kept]
+        for kind in block.kinds[len(self._prompts) :]:
+            self._prompts.append(hash((kind.arm, kind.server_epoch, kind.prompt_key)))
+        started = block.column("started_at")
         if started is not None:
             self._times([time for time in started if time is not None] if None in started else started)
-        self._requests(kinds, numbers, requests)
+        self._requests(block.kinds, block.numbers, block.column("request_id"))
 
     def _times(self, started: list[float]) -> None:
-        if started:
-            self._whole = self._whole and started[0] >= self.latest and started == sorted(started)
-            self.latest = started[-1]
+        self._whole = self._whole and started[0] >= self.latest and started == sorted(started)
+        self.latest = started[-1]
 
     def _requests(self, kinds: list[Kind], numbers: list[int], requests: list[Any] | None) -> None:
         if requests is None:
@@ -126,7 +118,7 @@ class Spool:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
-        self._scored, self._all = Order(), Order()
+        self._order = Order()
         self._kept = 0  # kinds that are in the file
         self._invalid = False
 
@@ -134,29 +126,28 @@ class Spool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for each in (self._file, self._scored, self._all):
-            each.close()
+        self._file.close()
+        self._order.close()
 
     def add(self, block: Block) -> None:
         """Keep one more block."""
         if block.anew:
             self._kept = 0
-        self._scored.take(block, _scored)
-        self._all.take(block, _counted)
+        self._order.take(block)
         new = [_flat(kind) for kind in block.kinds[self._kept :]]
+        self._invalid = self._invalid or any(not _scored(kind) for kind in block.kinds[self._kept :])
         self._kept = len(block.kinds)
         marshal.dump((block.anew, new, block.numbers, block.columns), self._file)
-        self._invalid = self._invalid or any(not _scored(kind) for kind in block.kinds)
 
     def scored_in_order(self) -> Iterator[Block]:
         """The rows as `in_time_order` puts the scored ones; where invalid ones stand tells nothing."""
-        return self._blocks() if self._scored.holds() else _sorted(self._blocks(), _scored)
+        return self._blocks() if self._order.holds() else _sorted(self._blocks(), _scored)
 
     def counted_in_order(self) -> Iterator[Block]:
         """All rows in time order, those of a busy server anywhere; none where no row is invalid."""
         if not self._invalid:
             return iter(())
-        return self._blocks() if self._all.holds() else _sorted(self._blocks(), _counted)
+        return self._blocks() if self._order.holds() else _sorted(self._blocks(), _counted)
 
     def _blocks(self) -> Iterator[Block]:
         self._file.seek(0)
