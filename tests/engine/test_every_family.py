@@ -117,17 +117,18 @@ def not_ok(line: capability.Capability) -> bool:
 @pytest.mark.parametrize(("row", "path"), on_routes(COUNTING), ids=lambda value: getattr(value, "name", value))
 def test_the_knob_is_put_into_the_body_and_nothing_else_of_it_is_touched(row: Row, path: str) -> None:
     engine = registry.create(row.name, "http://host")
-    asked = cell(path, row.proof)
+    proof = row.proof_on(path)
+    assert proof is not None
+    asked = cell(path, proof)
     sent, plain = engine.prepare(asked), engine.prepare(replace(asked, cold_proof=None))
-    assert foreign_changes(asked.body, sent.body, row.proof) == ()
+    assert foreign_changes(asked.body, sent.body, proof) == ()
     assert foreign_changes(asked.body, plain.body, None) == ()
-    assert row.proof is not None
-    knob = {name: sent.body.get(name) for name in FRESHNESS_FIELDS[row.proof]}
-    assert knob != {name: plain.body.get(name) for name in FRESHNESS_FIELDS[row.proof]}
-    if row.proof is not ColdProof.CACHE_OFF:
-        assert knob != {
-            name: engine.prepare(replace(asked, nonce="n-2")).body.get(name) for name in FRESHNESS_FIELDS[row.proof]
-        }
+    fields = FRESHNESS_FIELDS[proof]
+    knob = {name: sent.body.get(name) for name in fields}
+    assert knob != {name: plain.body.get(name) for name in fields}
+    if proof is not ColdProof.CACHE_OFF:
+        renewed = engine.prepare(replace(asked, nonce="n-2")).body
+        assert knob != {name: renewed.get(name) for name in fields}
         assert "n-1" in str(knob) or salt_of("n-1") in str(knob)
     assert (sent.body["n"], sent.body["seed"]) == (1, 7)
 
@@ -136,6 +137,7 @@ def test_the_knob_is_put_into_the_body_and_nothing_else_of_it_is_touched(row: Ro
 async def test_the_probe_shows_the_knob_and_both_witnesses_or_says_what_would(row: Row) -> None:
     shown = await probed(row, row.speaks)
     assert (shown.counter_alive, shown.cold_proof) == (row.proof is not None, row.proof)
+    assert dict(shown.route_proofs) == row.elsewhere
     assert shown.counters_agree is (True if row.totals else None)
     if row.proof is None:
         assert any("independence unknown" in told and row.without in told for told in shown.findings), shown.findings
@@ -212,7 +214,7 @@ async def test_a_cell_is_read_alike_streamed_and_whole_and_the_totals_move_by_wh
         async with engine_of(row, server) as engine:
             await engine.probe(PROBE, None)
             before = await engine.look()
-            answer = await ask(engine, cell(path, row.proof, stream))
+            answer = await ask(engine, cell(path, row.proof_on(path), stream))
             after = await engine.look()
     assert (answer.status, answer.output_tokens, answer.content[: len(SAID)]) == ("ok", 12, SAID)
     assert answer.reasoning == (THOUGHT if path == CHAT else "")
@@ -288,8 +290,6 @@ async def test_work_of_others_is_seen_or_unknown_and_an_idle_server_is_idle(row:
     ids=lambda value: getattr(value, "name", value),
 )
 async def test_a_route_without_a_counter_leaves_cached_tokens_unknown_and_never_zero(row: Row, path: str) -> None:
-    if row.name == "tensorrt-llm":
-        return
     with small_engine(replace(row.speaks, reasoning_field=None)) as server:
         async with engine_of(row, server) as engine:
             await engine.probe(PROBE, None)

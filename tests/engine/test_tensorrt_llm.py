@@ -49,11 +49,38 @@ async def test_the_salt_the_counter_and_the_totals_are_shown_by_three_requests()
             shown = await engine.probe("salt", "nemotron")
             counters, look = await engine.counters(), await engine.look()
     assert (shown.counter_alive, shown.cold_proof, shown.findings) == (True, "salt", ())
-    assert [body.get("cache_salt") for _, body in server.seen] == ["salt-1", "salt-1", "salt-2"]
+    assert [body.get("cache_salt") for _, body in server.seen] == ["salt-1", "salt-1", "salt-2", None, None, None]
+    assert shown.route_proofs == ((COMPLETIONS, "nonce"),)
+    prompts = [body["prompt"].partition("\n")[0] for path, body in server.seen if path == COMPLETIONS]
+    assert prompts == ["salt-c-1", "salt-c-1", "salt-c-2"]
     assert (look.activity.idle, look.epoch) == (True, None)
     cached, prompt = server.totals.cached, server.totals.prompt
-    assert counters == Counters(prompt - cached, cached, 6)
+    assert counters == Counters(prompt - cached, cached, 12)
     assert cached > 100
+
+
+async def test_a_server_without_the_completions_route_has_its_salt_all_the_same() -> None:
+    def refuses(path: str, body: Body) -> str | None:
+        return "not served" if path == COMPLETIONS else None
+
+    with small_engine(replace(TRTLLM, refuses=refuses)) as server:
+        async with TensorRTLLM(server.url, SHORT) as engine:
+            shown = await engine.probe("salt", None)
+    assert (shown.cold_proof, shown.route_proofs, shown.findings) == ("salt", (), ())
+
+
+async def test_a_nonce_that_does_nothing_on_the_completions_route_is_told_and_is_no_proof_there() -> None:
+    def sees(words: list[str]) -> list[str]:
+        return [word for word in words if not word.startswith("salt-c")]
+
+    with small_engine(replace(TRTLLM, sees=sees)) as server:
+        async with TensorRTLLM(server.url, SHORT) as engine:
+            shown = await engine.probe("salt", None)
+    assert (shown.cold_proof, shown.route_proofs, shown.knob_ignored) == ("salt", (), None)
+    (told,) = shown.findings
+    assert told.startswith(
+        "/v1/completions: a new nonce does not make the prompt new: by the replies' own count 0 and "
+    )
 
 
 async def test_totals_that_were_there_before_the_probe_agree_with_its_replies() -> None:
@@ -106,7 +133,9 @@ def test_the_gate_sends_no_field_that_the_schema_does_not_have() -> None:
 
 
 def test_the_salt_on_the_completions_route_is_refused_with_what_to_do() -> None:
-    with pytest.raises(TerminalEngineError, match=r"takes cache_salt on /v1/chat/completions alone.*--engine openai-"):
+    with pytest.raises(
+        TerminalEngineError, match=r"takes cache_salt on /v1/chat/completions alone.*write it for /v1/chat"
+    ):
         TensorRTLLM("http://host").prepare(request(COMPLETIONS))
 
 

@@ -53,6 +53,7 @@ def bench_on(folder: Path, path: str, stream: bool = True) -> Bench:
         (OLLAMA, CHAT, ColdProof.NONCE),
         (OLLAMA, COMPLETIONS, ColdProof.NONCE),
         (TRTLLM, CHAT, ColdProof.SALT),
+        (TRTLLM, COMPLETIONS, ColdProof.NONCE),
         (LMDEPLOY, CHAT, ColdProof.NONCE),
         (LMDEPLOY, COMPLETIONS, ColdProof.NONCE),
         (IK_LLAMA, CHAT, ColdProof.CACHE_OFF),
@@ -67,7 +68,7 @@ def test_a_family_that_can_prove_its_prefills_promotes(
     with small_engine(speaks) as baseline, small_engine(speaks) as candidate:
         finished = work.run(work.request(baseline.url, candidate.url))
         prompts = [prompts_of(server, path) for server in (baseline, candidate)]
-        asked = [body["stream"] for server in (baseline, candidate) for _, body in server.seen[PROBES:]]
+        asked = [body["stream"] for server in (baseline, candidate) for _, body in server.seen[probes(speaks) :]]
     gate, _ = stored(tmp_path / "run.db")
     assert {seen.engine for arm in ARMS for seen in gate.epochs[arm]} == {speaks.name}
     assert (finished.verdict.decision.decision, finished.verdict.decision.reason) == ("promote", "AcceptanceReached")
@@ -106,5 +107,11 @@ def test_a_family_that_tells_nothing_of_its_cache_is_a_hold_that_says_what_would
 
 
 def prompts_of(server: SmallEngine, path: str) -> list[str]:
-    """What a server was asked, the probe's exact repeat left out."""
-    return [json.dumps(body.get("messages", body.get("prompt"))) for at, (_, body) in enumerate(server.seen) if at != 1]
+    """What a server was asked on a route, behind its probe."""
+    asked = server.seen[probes(server.speaks) :]
+    return [json.dumps(body.get("messages", body.get("prompt"))) for sent, body in asked if sent == path]
+
+
+def probes(speaks: Speaks) -> int:
+    """Generations of one capability probe: trtllm-serve is probed on both routes."""
+    return 2 * PROBES if speaks is TRTLLM else PROBES

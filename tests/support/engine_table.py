@@ -197,12 +197,17 @@ class Row:
     idle: bool = False
     build: bool = True
     speculation: frozenset[str] = field(default_factory=frozenset)  # where drafts are told: settings, reply, totals
-    routes: tuple[str, ...] = (CHAT, COMPLETIONS)  # on which cells can be proven fresh
+    routes: tuple[str, ...] = (CHAT, COMPLETIONS)  # on which the reply tells cached tokens
+    elsewhere: Mapping[str, ColdProof] = field(default_factory=dict)  # proofs of routes that do not take `proof`
     without: str = ""  # what the finding says would give the counter, where it is not told
 
     @property
     def name(self) -> str:
         return self.speaks.name
+
+    def proof_on(self, path: str) -> ColdProof | None:
+        """The proof of cells on a route."""
+        return self.elsewhere.get(path, self.proof)
 
 
 EVERYWHERE = frozenset({"settings", "reply", "totals"})
@@ -253,7 +258,7 @@ TABLE: Mapping[str, Row] = {
             totals=True,
             idle=True,
             speculation=frozenset({"settings", "totals"}),
-            routes=(CHAT,),
+            elsewhere={COMPLETIONS: ColdProof.NONCE},
             without="trtllm-serve 1.1",
         ),
         Row(

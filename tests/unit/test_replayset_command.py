@@ -191,6 +191,15 @@ def test_show_as_sent_lists_every_change_and_leaves_the_rest(
     assert sent["body"]["messages"][1] == LINE["body"]["messages"][1]
 
 
+def test_as_sent_forces_a_fresh_prefill_by_what_each_route_has(run: Any, tmp_path: Path) -> None:
+    completions = {**LINE, "custom_id": "b", "url": "/v1/completions", "body": {"prompt": "Hi"}}
+    file = write(tmp_path, LINE, completions)
+    _, out, _ = run("replayset", "show", str(file), "--as-sent", "--engine", "tensorrt-llm", "--json")
+    changed = [{change["field"] for change in case["as_sent"]["changes"]} for case in json.loads(out)["cases"]]
+    assert ["cache_salt" in fields for fields in changed] == [True, False]
+    assert ["prompt" in fields for fields in changed] == [False, True]
+
+
 def test_show_prints_one_case_for_reading(run: Any, tmp_path: Path) -> None:
     line = {**LINE, "url": "/v1/completions", "body": {"prompt": "esc \x1b[31m and \u202e and \U000e0001 変更"}}
     file = write(tmp_path, line, {**line, "custom_id": "b", "body": {"prompt": "other"}})

@@ -236,7 +236,8 @@ class Followed:
             if event.cell.status is Status.OK:
                 self._differs(f"cell {event.cell_id} ran on a server that no probe of the {event.cell.arm} met")
             return
-        for what in life_differs(event, seen, self.gate.plan.scheduled):
+        case = self.cases.get(event.cell.case_id)
+        for what in life_differs(event, seen, "" if case is None else case.path, self.gate.plan.scheduled):
             self._differs(f"cell {event.cell_id}: {what}")
         if seen.engine not in self._readers:
             self._readers[seen.engine] = reader(seen.engine)
@@ -247,7 +248,6 @@ class Followed:
         self.findings.recomputed[READ_AGAIN] += 1
         for what in reply_differs(event, texts, (engine, seen)):
             self._text_differs(event.cell_id, f"cell {event.cell_id}: {what}")
-        case = self.cases.get(event.cell.case_id)
         if case is None:
             self.findings.not_recomputed[f"{_LINES} (the store did not keep it)"] += 1
             return

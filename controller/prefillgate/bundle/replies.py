@@ -89,11 +89,11 @@ def _fields_differ(sent: Mapping[str, Any], due: Mapping[str, Any]) -> Iterator[
             yield unlike(f"request.{name}", sent.get(name), due.get(name), "replay set and schedule give")
 
 
-def life_differs(event: CellMeasured, seen: EpochSeen, scheduled: bool) -> Iterator[str]:
-    """What the cell says otherwise of its server's life than the probe did."""
-    proof = event.cell.cold_proof
-    if proof != seen.cold_proof and (scheduled or proof is not None):
-        yield unlike("cold_proof", proof, seen.cold_proof, "the probe of that server showed")
+def life_differs(event: CellMeasured, seen: EpochSeen, path: str, scheduled: bool) -> Iterator[str]:
+    """What the cell, of a case on `path`, says otherwise of its server's life than the probe did."""
+    proof, shown = event.cell.cold_proof, seen.proof_on(path)
+    if proof != shown and (scheduled or proof is not None):
+        yield unlike("cold_proof", proof, shown, "the probe of that server showed")
     for name in _OF_THE_LIFE:
         stated, found = getattr(event.cell, name), getattr(seen, name)
         if stated != found:

@@ -168,16 +168,20 @@ class _AsSent:
     """How bodies are prepared for a server that is not asked."""
 
     engine: Engine
-    cold_proof: str
 
     def prepare(self, case: Case) -> PreparedRequest:
+        """By the first proof of a fresh prefill that the engine has for the case's route."""
+        from prefillgate.core.cells import ColdProof
         from prefillgate.engines.base import EngineError
         from prefillgate.replay.request import Sending, prepare
 
-        try:
-            return prepare(case, self.engine, Sending(None, EXAMPLE_SEED, EXAMPLE_NONCE, self.cold_proof))
-        except EngineError as error:
-            raise BadInput(f"case {case.case_id}: {error}") from error
+        why: EngineError | None = None
+        for proof in ColdProof:
+            try:
+                return prepare(case, self.engine, Sending(None, EXAMPLE_SEED, EXAMPLE_NONCE, proof))
+            except EngineError as error:
+                why = error
+        raise BadInput(f"case {case.case_id}: {why}") from why
 
 
 @command.command()
@@ -229,23 +233,14 @@ def show(replay_set: str, wanted: tuple[str, ...], as_sent: bool, engine: str, a
 
 
 def _as_sent(name: str) -> _AsSent:
-    """The engine of that name and the first proof of a fresh prefill that it has."""
-    from prefillgate.core.cells import ColdProof
-    from prefillgate.engines.base import CellRequest, TerminalEngineError
+    """The engine of that name."""
+    from prefillgate.engines.base import TerminalEngineError
     from prefillgate.engines.registry import create
 
     try:
-        engine = create(name, EXAMPLE_URL)
+        return _AsSent(create(name, EXAMPLE_URL))
     except TerminalEngineError as error:
         raise BadInput(f"--engine: {error}") from error
-    trial = {"prompt": "x"}
-    for proof in ColdProof:
-        try:
-            engine.prepare(CellRequest("/v1/completions", trial, None, EXAMPLE_SEED, EXAMPLE_NONCE, proof))
-        except TerminalEngineError:
-            continue
-        return _AsSent(engine, proof)
-    raise BadInput(f"--engine {name}: it has no way to force a fresh prefill")
 
 
 def _shown(case: Case, sent: _AsSent | None) -> dict[str, Any]:

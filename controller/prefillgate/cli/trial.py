@@ -102,7 +102,7 @@ class Trial:
         if not isinstance(engine, CountsTokens):
             return None
         try:
-            request = prepare(case, engine, Sending(seen.model, None, "0" * 32, seen.cold_proof))
+            request = prepare(case, engine, Sending(seen.model, None, "0" * 32, seen.proof_on(case.path)))
         except (EngineError, ValueError):
             return None  # sending it tells why
         return await engine.prompt_tokens(request)

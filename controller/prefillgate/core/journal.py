@@ -102,6 +102,11 @@ class EpochSeen:
     access_findings: tuple[str, ...] = ()
     lane: int = 0  # which of the arm's servers, from 0
     knob_ignored: str | None = None  # how the probe saw that nothing forces a fresh prefill, and what would
+    route_proofs: tuple[tuple[str, str], ...] = ()  # of routes that do not take `cold_proof`: what was shown there
+
+    def proof_on(self, path: str) -> str | None:
+        """The means of forcing a fresh prefill on a route such as "/v1/completions"; None where none was shown."""
+        return dict(self.route_proofs).get(path, self.cold_proof)
 
 
 @dataclass(frozen=True, slots=True)

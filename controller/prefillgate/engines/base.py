@@ -120,6 +120,9 @@ class Capabilities:
     counters_agree: bool | None  # None: no /metrics
     findings: tuple[str, ...] = ()  # one sentence each: what could not be shown, and the flag that would give it
     decode_times: bool | None = None  # whether a reply tells how long its decode took; None: nothing was decoded
+    route_proofs: tuple[
+        tuple[str, str], ...
+    ] = ()  # of routes that do not take `cold_proof`: what was seen to work there
     knob_ignored: str | None = None  # the finding, where a live counter showed that nothing forces a fresh prefill
 
 

@@ -125,7 +125,8 @@ def judge_probe(plan: ProbePlan, words: ProbeWords, steps: Sequence[Answer], agr
         nothing = "the replies tell no counts that the server's totals could confirm: no second witness"
         findings.append(nothing if told_nothing else words.no_metrics)
     proof = plan.proof if honoured else None
-    return Capabilities(alive, proof, agree, tuple(dict.fromkeys(findings)), told_decode_times(steps), ignored)
+    told = tuple(dict.fromkeys(findings))
+    return Capabilities(alive, proof, agree, told, told_decode_times(steps), knob_ignored=ignored)
 
 
 def _why_ignored(words: ProbeWords, forced: tuple[Answer, Answer], agree: bool | None) -> str:

@@ -1,5 +1,5 @@
 """TensorRT-LLM's trtllm-serve. Knob: `cache_salt` on /v1/chat/completions; /v1/completions has none and refuses unknown
-fields, so where the salt does not do, a nonce makes each prompt new.
+fields, so there, and where the salt does not do, a nonce makes each prompt new, once the probe saw that it does.
 
 Witness 1: `usage.prompt_tokens_details.cached_tokens`. Witness 2: the totals at /prometheus/metrics, which
 `return_perf_metrics` opens. No marker of a life is shown; totals that fall back tell of a restart.
@@ -62,6 +62,7 @@ WORDS = ProbeWords(
     no_metrics="no totals at /prometheus/metrics: start trtllm-serve with `return_perf_metrics: true` in its options "
     "file (--extra_llm_api_options) for a second witness",
 )
+COMPLETIONS_PLAN = replace(NONCE_PLAN, routes=(COMPLETIONS,))
 NONCE_WORDS = replace(WORDS, knob_ignored="a new nonce does not make the prompt new", knob_flag=DIRECTLY)
 FLAGS: Mapping[str, str] = {
     capability.FRESH: "kv_cache_config.enable_block_reuse: true, and trtllm-serve 1.1 or later",
@@ -80,8 +81,7 @@ async def recognise(lane: HttpLane) -> bool:
 def _salt(editor: BodyEditor, request: CellRequest) -> None:
     if request.path != CHAT:
         raise TerminalEngineError(
-            f"trtllm-serve takes cache_salt on {CHAT} alone and refuses it on {request.path}: write this case for "
-            f"{CHAT}, or name --engine openai-compatible, which puts a nonce on the prompt's first line"
+            f"trtllm-serve takes cache_salt on {CHAT} alone and refuses it on {request.path}: write it for {CHAT}"
         )
     editor.set("cache_salt", request.nonce)
 
@@ -128,7 +128,8 @@ class TensorRTLLM(RestingGauges):
         )
 
     async def probe(self, salt: str, model: str | None) -> Capabilities:
-        """By `cache_salt`; by a nonce where chat or the salt is refused (a base model, an older build) or does nothing.
+        """By `cache_salt`, and by a nonce on the route that has no salt; by a nonce alone where chat or the salt is
+        refused (a base model, an older build) or does nothing.
 
         Raises `TransientEngineError` or `TerminalEngineError` when a step brings no numbers.
         """
@@ -141,7 +142,19 @@ class TensorRTLLM(RestingGauges):
         if salted.counter_alive and salted.cold_proof is None:
             named = await self._by_nonce(f"{salt}-n", model)
             return replace(named, findings=tuple(dict.fromkeys((*salted.findings, *named.findings))))
-        return salted
+        return await self._with_completions(salted, f"{salt}-c", model) if salted.cold_proof is not None else salted
+
+    async def _with_completions(self, salted: Capabilities, salt: str, model: str | None) -> Capabilities:
+        """What was shown, and what forces a fresh prefill on the route without a salt, where there is one."""
+        try:
+            named = await self._probe_by(COMPLETIONS_PLAN, NONCE_WORDS, salt, model)
+        except TerminalEngineError as error:
+            if error.http_status not in (400, 404, 405, 422):
+                raise
+            return salted
+        findings = tuple(f"{COMPLETIONS}: {finding}" for finding in named.findings if finding not in salted.findings)
+        proofs = () if named.cold_proof is None else ((COMPLETIONS, named.cold_proof),)
+        return replace(salted, route_proofs=proofs, findings=(*salted.findings, *findings))
 
     async def _by_nonce(self, salt: str, model: str | None) -> Capabilities:
         return await self._probe_by(NONCE_PLAN, NONCE_WORDS, salt, model)

@@ -135,6 +135,7 @@ class Lane:
             lane=self.number,
             access_findings=self.access_findings,
             knob_ignored=capabilities.knob_ignored,
+            route_proofs=capabilities.route_proofs,
         )
         return self.seen
 
@@ -226,7 +227,8 @@ class Lane:
 
     def _request(self, step: RunCell, case: Case) -> PreparedRequest:
         assert self.seen is not None
-        return prepare(case, self.engine, Sending(self.seen.model, step.seed, step.nonce, self.seen.cold_proof))
+        proof = self.seen.proof_on(case.path)
+        return prepare(case, self.engine, Sending(self.seen.model, step.seed, step.nonce, proof))
 
     async def _wait_until_idle(self) -> bool:
         """True once nothing runs there, or where the server does not tell. Raises `EngineError`."""
@@ -341,6 +343,7 @@ class Lane:
 
     def _cell(self, step: RunCell, case: Case, status: Status) -> Cell:
         seen = self.seen
+        proof = None if seen is None else seen.proof_on(case.path)
         return Cell(
             arm=self.arm,
             case_id=case.case_id,
@@ -348,7 +351,7 @@ class Lane:
             replicate=step.replicate,
             server_epoch=None if seen is None else seen.server_epoch,
             prompt_sha256=case.sha256,
-            cold_proof=None if seen is None or seen.cold_proof is None else ColdProof(seen.cold_proof),
+            cold_proof=None if proof is None else ColdProof(proof),
             counter_alive=seen is not None and seen.counter_alive,
             shares_blocks=seen is not None and seen.shares_blocks,
             shared_server=self.shared,
