@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate, takewhile
 from statistics import NormalDist
 
@@ -18,6 +18,9 @@ Ratio = Callable[[int], float]  # P(j + 1) / P(j)
 BOSCHLOO_MAX_UNITS = 1000  # of both arms together; beyond it Fisher's p stands in, which is never smaller
 _CHI_STEPS = 64  # Simpson intervals for the noncentral t
 _CHI_WIDTH = 7.0  # standard deviations of the chi variate integrated on either side
+# A verdict is written anew as cells come, and asks for the same few bounds, which are found by halving. A watch is
+# without end, so no more than these are kept.
+_remembered = lru_cache(4096)  # equivalent mutant: what is forgotten is found again
 
 
 def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
@@ -134,6 +137,11 @@ def rate_lower_bound(bad: int, units: int, alpha: float = 0.05) -> float:
     _inner("alpha", alpha)
     if bad == 0:
         return 0.0
+    return _lower(bad, units, alpha)
+
+
+@_remembered
+def _lower(bad: int, units: int, alpha: float) -> float:
     return _root(lambda rate: binomial_at_least(bad, units, rate) >= alpha)
 
 
@@ -144,6 +152,11 @@ def rate_upper_bound(bad: int, units: int, alpha: float = 0.05) -> float:
     _inner("alpha", alpha)
     if bad == units:
         return 1.0
+    return _upper(bad, units, alpha)
+
+
+@_remembered
+def _upper(bad: int, units: int, alpha: float) -> float:
     return _root(lambda rate: binomial_at_most(bad, units, rate) <= alpha)
 
 
@@ -287,5 +300,10 @@ def t_limit(alpha: float, freedom: int) -> float:
     """The value a central t exceeds with probability `alpha` (below one half)."""
     if _inner("alpha", alpha) >= 0.5:
         raise ValueError(f"alpha must be below 0.5, got {alpha!r}")
+    return _t_limit(alpha, freedom)
+
+
+@_remembered
+def _t_limit(alpha: float, freedom: int) -> float:
     share = _root(lambda share: noncentral_t_above(share / (1 - share), freedom) <= alpha)
     return share / (1 - share)
