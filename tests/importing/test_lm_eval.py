@@ -71,11 +71,13 @@ def test_each_choice_of_a_document_is_a_request_of_its_own_without_output_or_out
     assert [each.line.cell.bad for each in found] == [None, None]
 
 
-def test_repeats_are_requests_for_one_prompt_and_no_score_of_them_is_one_output_s() -> None:
+def test_repeats_are_requests_for_one_prompt_and_the_score_is_that_of_the_output_that_was_judged() -> None:
     found = read_bytes(as_lines(line(resps=[["4", "5", "4"]])))
     assert [each.texts.content for each in imported(found) if each.texts] == ["4", "5", "4"]
     assert len({cell.prompt_sha256 for cell in cells_of(found)}) == 1
-    assert {cell.bad for cell in cells_of(found)} == {None}
+    assert [cell.bad for cell in cells_of(found)] == [False, None, False]
+    several = read_bytes(as_lines(line(resps=[["4", "5"]], filtered_resps=["4", "5"])))
+    assert {cell.bad for cell in cells_of(several)} == {None}, "no one output was judged"
 
 
 def test_lines_of_a_second_filter_are_the_same_requests() -> None:

@@ -10,7 +10,9 @@ import pytest
 from prefillgate.core.cells import Status
 from prefillgate.importers.base import Imported, Prompted
 from prefillgate.importers.joining import Joiner, asks_only
-from prefillgate.importers.otel import NO_CALL, NO_EVENT, ONE_MESSAGE
+from prefillgate.importers.otel import NO_CALL, NO_EVENT
+from prefillgate.importers.otel_events import NO_CONTENT, NO_SPAN
+from prefillgate.importers.source import ImportProblem
 from tests.support.imports import (
     absent,
     as_document,
@@ -193,6 +195,91 @@ def test_a_log_record_with_the_messages_is_joined_to_its_span() -> None:
     assert isinstance(joined, Imported) and joined.asked == prompted.asked
 
 
+def said(name: str, body: Any, **more: Any) -> dict[str, Any]:
+    """An event of one message, of the conventions before today's."""
+    return {**event({"gen_ai.system": "openai"}, name), "body": value(body), **more}
+
+
+SAID = (
+    said("gen_ai.system.message", {"content": "Be terse."}),
+    said("gen_ai.user.message", {"content": "2+2?"}),
+    said("gen_ai.assistant.message", {"tool_calls": [{"id": "c1", "function": {"name": "add"}}]}),
+    said("gen_ai.tool.message", {"content": "4", "id": "c1"}),
+    said("gen_ai.choice", {"index": 0, "message": {"role": "assistant", "content": "four"}, "finish_reason": "stop"}),
+    said("gen_ai.choice", {"index": 1, "message": {"role": "assistant", "content": "other"}}),
+)
+MESSAGES = [
+    {"role": "system", "content": "Be terse."},
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "add"}}]},
+    {"role": "tool", "content": "4", "tool_call_id": "c1"},
+]
+
+
+def test_an_event_for_each_message_is_the_request_of_its_span_in_one_file() -> None:
+    other = said("gen_ai.user.message", {"content": "no span of this file"}, spanId="s9")
+    found = read_bytes(as_lines(logs(*SAID, other), export(span())))
+    (told,) = imported(found)
+    assert told.asked is not None and told.asked.body == {"messages": MESSAGES}
+    assert told.texts is not None and told.texts.content == "four", "the first choice"
+    (left,) = [each for each in found if isinstance(each, Prompted)]
+    assert left.custom_id == "t1/s9" and unread(found) == []
+    assert set(absent(found)) == set()
+
+
+def test_an_event_for_each_message_is_the_request_of_its_span_in_another_file() -> None:
+    joiner = Joiner()
+    (prompted,) = read_bytes(as_document(logs(*SAID)))
+    joiner.join(prompted)
+    joined = joiner.join(one(CALL))
+    assert isinstance(joined, Imported) and joined.asked is not None and joined.asked.body == {"messages": MESSAGES}
+    assert joined.texts is not None and joined.texts.content == "four"
+    assert joiner.gave("prompts") and joiner.gave("outputs") and not joiner.gave("cached tokens")
+    joiner = Joiner()
+    (without,) = read_bytes(as_document(logs(event({"gen_ai.input.messages": json.dumps(INPUT)}))))
+    joiner.join(without)
+    assert not joiner.gave("prompts")
+    joiner.join(one(CALL))
+    assert joiner.gave("prompts") and not joiner.gave("outputs")
+
+
+def test_a_request_of_which_one_message_was_not_captured_is_unknown() -> None:
+    withheld = said("gen_ai.user.message", {})
+    found = read_bytes(as_lines(logs(SAID[0], withheld, SAID[4]), export(span())))
+    (told,) = imported(found)
+    assert told.asked is None and [why for _, why in unread(found)] == [NO_CONTENT]
+    assert told.texts is not None and told.texts.content == "four"
+    nowhere = said("gen_ai.user.message", {"content": "x"}, spanId="")
+    assert [why for _, why in unread(read_bytes(as_document(logs(nowhere))))] == [NO_SPAN]
+
+
+def test_what_a_console_prints_between_spans_is_named_and_a_cut_one_too() -> None:
+    plain = json.dumps({"attributes": CALL, "context": {"trace_id": "0x1", "span_id": "0x2"}}, indent=4)
+    data = f"Loading ...\n{plain}\n{plain}\nready\n{plain[:60]}\n{plain}\n{plain[:60]}\n{{\n  7\n}}\n".encode()
+    found = read_bytes(data)
+    assert len(imported(found)) == 3
+    lines = plain.count("\n") + 1
+    cut = plain[:60].count("\n") + 1
+    assert unread(found) == [
+        ("log:1", "text between JSON objects"),
+        (f"log:{2 * lines + 2}", "text between JSON objects"),
+        (f"log:{2 * lines + 3}", "JSON that ends too early"),
+        (f"log:{3 * lines + cut + 3}", "JSON that ends too early"),
+        (f"log:{3 * lines + 2 * cut + 3}", "not JSON"),
+    ]
+    with pytest.raises(ImportProblem, match="not one JSON document"):
+        read_bytes(plain[:-30].encode())
+
+
+def test_what_javascript_prints_is_refused_with_what_would_do() -> None:
+    printed = (
+        b"{\n  resource: { attributes: { 'service.name': 'x' } },\n  instrumentationScope: { name: 'y' },\n"
+        b"  traceId: '1a',\n  name: 'chat m',\n  attributes: { 'gen_ai.operation.name': 'chat' },\n}\n"
+    )
+    with pytest.raises(ImportProblem, match=r"JavaScript's ConsoleSpanExporter .*OTLP JSON"):
+        read_bytes(printed)
+
+
 def test_spans_of_vllm_itself_tell_prefill_decode_and_first_token() -> None:
     found = one(
         {
@@ -240,7 +327,7 @@ def test_damage_is_named() -> None:
     ]
     entries = [event(CONTENT, "gen_ai.user.message"), event({}, "other"), event({})]
     assert [why for _, why in unread(read_bytes(as_document(logs(*entries))))] == [
-        ONE_MESSAGE,
+        NO_CONTENT,
         NO_EVENT,
         "an event of a model call without its messages",
     ]
@@ -254,7 +341,9 @@ def test_no_hostile_input_is_a_traceback() -> None:
             survives(data, "otel")
     full = span({**CALL, **CONTENT}, events=[{"name": "gen_ai.user.message", "attributes": pairs({"content": "x"})}])
     for seed in range(400):
-        survives(as_lines(spoiled(export(full), seed), spoiled(logs(event(CONTENT)), seed)), "otel")
+        survives(
+            as_lines(spoiled(export(full), seed), spoiled(logs(event(CONTENT), *SAID), seed), export(full)), "otel"
+        )
         plain = {"attributes": {**CALL, "gen_ai.input.messages": INPUT, "gen_ai.prompt.0.role": "user"}}
         survives(as_lines(spoiled(plain, seed)), "otel")
     assert cells_of(read_bytes(SAMPLE)) != []

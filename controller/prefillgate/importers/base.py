@@ -48,7 +48,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """A request of which the log holds no answer: a prompt for a replay set, nothing to count.
+    """A request of which the log holds no counts: a prompt for a replay set, nothing to count.
 
     `custom_id` is what an answer in another file names it by.
     """
@@ -57,6 +57,7 @@ class Prompted:
     where: str
     custom_id: str | None = None
     own: Mapping[str, Any] | None = None  # `checks` and `expect`, as a line of a replay set holds them
+    texts: Texts | None = None  # what came back, where the log tells it apart from the request that it counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,22 @@ from typing import Any
 from prefillgate.api.errors import Problem
 from prefillgate.core.journal import Texts
 from prefillgate.importers.base import Absent, Asked, Found, Imported, Unread
-from prefillgate.importers.records import Damaged, Record, count, document, milliseconds, moment, outline, text
+from prefillgate.importers.records import (
+    Damaged,
+    Record,
+    count,
+    document,
+    milliseconds,
+    moment,
+    outline,
+    text,
+    yaml_document,
+)
 from prefillgate.importers.replies import TokenCounts, asked_of
 from prefillgate.importers.seen import CACHED, PROMPTS, Seen
 from prefillgate.importers.source import ImportProblem, Source
 from prefillgate.importers.told import Told, as_json, asked_text, between_ms, cached_within, mapping
 
-MAX_YAML_BYTES = 64 * 1024 * 1024
 LEFT_OUT = "requests that the report leaves out"
 _FLAGS = {
     PROMPTS: "a report of every request (no sample of them), of guidellm 0.4 or later",
@@ -82,20 +91,10 @@ def _report(source: Source) -> Record:
     if head.startswith(_CSV):
         what = "guidellm's CSV holds figures over whole benchmarks and no request"
         raise ImportProblem(Problem(source.name, "", what, "its JSON or YAML report of the same run"))
-    found = document(source) if head.lstrip().startswith(b"{") else _yaml(source)
+    found = document(source) if head.lstrip().startswith(b"{") else yaml_document(source)
     if not isinstance(found, dict):
         raise ImportProblem(Problem(source.name, "", "not the object of a report", "a report of guidellm"))
     return found
-
-
-def _yaml(source: Source) -> Any:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        return yaml.load(source.whole(MAX_YAML_BYTES), loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ImportProblem(Problem(source.name, "", "not one YAML document", "a whole file")) from error
 
 
 def _model(report: Record, benchmark: Record) -> str | None:

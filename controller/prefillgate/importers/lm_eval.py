@@ -4,8 +4,9 @@ A line holds one request per entry of `arguments`, and `resps` its outputs, seve
 of a multiple-choice document are requests of their own (context and continuation), without an output. The harness logs
 a document once per filter; those are the same requests, so the lines of the first filter count.
 
-`bad` is filled where one request has one output, its filter is "none" (the only one there is), and the metrics of the
-line hold exactly one of `acc` and `exact_match`, as 0 or 1. Any other score judges something else than one output.
+`bad` is filled where a line has one request, its filter is "none" (the only one there is) and gave one output, and the
+metrics of the line hold exactly one of `acc` and `exact_match`, as 0 or 1: it is that of each repeat with that very
+output. Any other score judges something else than one output.
 """
 
 from __future__ import annotations
@@ -58,10 +59,15 @@ def _requests(line: Record, where: str) -> list[Imported]:
     if not isinstance(outputs, list) or len(outputs) != len(asked):
         raise Damaged("resps does not match arguments")
     repeats = [each if isinstance(each, list) and each else [each] for each in outputs]
-    alone = len(asked) == 1 and len(repeats[0]) == 1
-    bad = _bad(line) if alone else None
+    alone = len(asked) == 1
+    judged = _judged(line) if alone else None
     return [
-        Told(where, asked=request, texts=texts_of(said) if isinstance(said, str) else None, bad=bad).imported()
+        Told(
+            where,
+            asked=request,
+            texts=texts_of(said) if isinstance(said, str) else None,
+            bad=_bad(line) if alone and (len(repeats[0]) == 1 or (said is not None and said == judged)) else None,
+        ).imported()
         for request, said_of_it in zip(asked, repeats, strict=True)
         for said in said_of_it
     ]
@@ -94,6 +100,14 @@ def _asked(arguments: list[Any]) -> Asked:
     if asked is None:
         raise Damaged("a prompt that is neither text nor messages")
     return asked
+
+
+def _judged(line: Record) -> str | None:
+    """The one output that was judged; None where it is not one text."""
+    told = line.get("filtered_resps")
+    while isinstance(told, list) and len(told) == 1:
+        told = told[0]
+    return told if isinstance(told, str) else None
 
 
 def _bad(line: Record) -> bool | None:

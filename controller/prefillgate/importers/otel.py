@@ -1,34 +1,37 @@
-"""OpenTelemetry GenAI traces: OTLP as JSON (lines of the collector's file exporter, or one document), or spans as plain
-objects, one a line.
+"""OpenTelemetry GenAI traces: OTLP as JSON (lines of the collector's file exporter, or one document), or spans and log
+records as plain objects, one a line or as Python's console exporters print them.
 
 A span of a model call is a request; those of vLLM itself are read too. Names are those of the GenAI conventions and the
 older ones that instrumentations still write. Content is there only where its capture was on: on the span, in its
-events, or in log records (`gen_ai.client.inference.operation.details`), which are joined to the spans given with them.
+events, or in log records (`gen_ai.client.inference.operation.details`; in older ones one for each message), which are
+joined to the spans given with them.
 `gen_ai.usage.input_tokens` includes what was cached, by convention; where fewer are told than were cached, the length
 of the prompt is unknown. The label is the model that was asked. Nothing here judges an output.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from prefillgate.api.errors import Problem
 from prefillgate.importers.base import Found, Imported, Prompted, Unread
+from prefillgate.importers.otel_events import CAPTURE, MessageEvents, is_message
 from prefillgate.importers.otel_values import attributes, output_of, parsed, request_of, with_events
 from prefillgate.importers.records import Damaged, Record, count, moment, outline, records, text
 from prefillgate.importers.replies import TokenCounts
 from prefillgate.importers.seen import CACHED, LENGTHS, PROMPTS, TEXTS, Seen
-from prefillgate.importers.source import Source
+from prefillgate.importers.source import ImportProblem, Source
 from prefillgate.importers.told import Told, cached_within, duration_ms, prompt_length
 
 DETAILS = "gen_ai.client.inference.operation.details"
 NO_CALL = "a span of no model call"
 NO_EVENT = "a log record of no model call"
-ONE_MESSAGE = "an event of one message (OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental writes whole requests)"
-_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_AND_EVENT (older: true)"
+_JAVASCRIPT = re.compile(rb"(?m)^\s+(?:traceId|instrumentationScope): ['{]")
 _FLAGS = {
-    PROMPTS: _CAPTURE,
-    TEXTS: _CAPTURE,
+    PROMPTS: CAPTURE,
+    TEXTS: CAPTURE,
     CACHED: "an instrumentation that writes gen_ai.usage.cache_read.input_tokens, and a server that reports it",
     LENGTHS: "a server that reports `usage`, in streams too",
 }
@@ -43,7 +46,8 @@ _MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
 
 def begins_with_events(head: bytes) -> bool:
     """Whether a file begins with log records, whose messages spans of another file may name."""
-    return "resourceLogs" in outline(head)
+    keys = outline(head)
+    return "resourceLogs" in keys or keys >= {"event_name", "body"}
 
 
 class OpenTelemetry:
@@ -55,35 +59,46 @@ class OpenTelemetry:
     def recognise(self, head: bytes) -> bool:
         """OTLP's resource spans or logs; or plain spans with attributes of the GenAI conventions."""
         keys = outline(head)
-        if {"resourceSpans", "resourceLogs"} & keys:
+        if {"resourceSpans", "resourceLogs"} & keys or _is_inspected(head):
             return True
         return "attributes" in keys and any(key.startswith(("attributes.gen_ai.", "attributes.llm.")) for key in keys)
 
     def read(self, source: Source) -> Iterator[Found]:
         """A cell for each span of a model call, a `Prompted` for each log record with its messages."""
+        if _is_inspected(source.head()):
+            what = "what JavaScript's ConsoleSpanExporter prints is no JSON"
+            raise ImportProblem(Problem(source.name, "", what, "OTLP JSON, as the collector's file exporter writes it"))
         seen = Seen()
+        events = MessageEvents()
         for found in records(source):
             if isinstance(found, Unread):
                 yield found
                 continue
-            for each in _entries(*found):
+            for where, entry, log in _entries(*found):
+                each = _told(entry, where, log, events)
                 if isinstance(each, Imported):
                     seen.add(each)
-                yield each
+                if each is not None:
+                    yield each
+        yield from events.left()
         yield from seen.absent(_FLAGS)
 
 
-def _entries(where: str, record: Record) -> Iterator[Found]:
-    """Everything in one export request, or in one plain span."""
+def _is_inspected(head: bytes) -> bool:
+    return b"gen_ai." in head and _JAVASCRIPT.search(head) is not None
+
+
+def _entries(where: str, record: Record) -> Iterator[tuple[str, Any, bool]]:
+    """Everything in one export request, or one plain span or log record: its place, itself, whether it is a record."""
     if "resourceSpans" not in record and "resourceLogs" not in record:
-        yield from _tried(record, where, log=False)
+        yield where, record, "body" in record and "event_name" in record
         return
     for resource, scope, kind in (
         ("resourceSpans", "scopeSpans", "spans"),
         ("resourceLogs", "scopeLogs", "logRecords"),
     ):
         for place, entry in enumerate(_inside(record, resource, scope, kind)):
-            yield from _tried(entry, f"{where}: {kind}[{place}]", log=kind == "logRecords")
+            yield f"{where}: {kind}[{place}]", entry, kind == "logRecords"
 
 
 def _inside(record: Record, *names: str) -> Iterator[Any]:
@@ -101,26 +116,28 @@ def _inside(record: Record, *names: str) -> Iterator[Any]:
     yield from level
 
 
-def _tried(entry: Any, where: str, log: bool) -> Iterator[Found]:
+def _told(entry: Any, where: str, log: bool, events: MessageEvents) -> Found | None:
+    """What an entry tells; None for an event that waits for its span."""
     if not isinstance(entry, dict):
-        yield Unread(where, "an entry that is no object")
-        return
+        return Unread(where, "an entry that is no object")
     try:
-        yield _event(entry, where) if log else _span(entry, where)
+        return _event(entry, where, events) if log else _span(entry, where, events)
     except Damaged as damage:
-        yield Unread(where, str(damage))
+        return Unread(where, str(damage))
 
 
-def _event(record: Record, where: str) -> Found:
+def _event(record: Record, where: str, events: MessageEvents) -> Found | None:
     attrs = attributes(record)
-    named = text(record, "eventName") or attrs.get("event.name")
+    named = text(record, "eventName") or text(record, "event_name") or text(attrs, "event.name")
+    if named is not None and is_message(named):
+        events.take(record, named, _called(record), where)
+        return None
     if named != DETAILS:
-        said = isinstance(named, str) and named.startswith("gen_ai.")
-        return Unread(where, ONE_MESSAGE if said else NO_EVENT)
+        return Unread(where, NO_EVENT)
     asked = request_of(attrs)
     if asked is None:
         return Unread(where, "an event of a model call without its messages")
-    return Prompted(asked, where, _called(record))
+    return Prompted(asked, where, _called(record), texts=output_of(attrs))
 
 
 def _called(entry: Record) -> str | None:
@@ -132,8 +149,9 @@ def _called(entry: Record) -> str | None:
     return f"{trace}/{span}"[:256] if trace and span else None
 
 
-def _span(span: Record, where: str) -> Found:
+def _span(span: Record, where: str, events: MessageEvents) -> Found:
     attrs = with_events(span)
+    asked, texts = events.of(_called(span))
     if not _is_call(attrs):
         return Unread(where, NO_CALL)
     prefill, decode = (duration_ms(attrs.get(f"gen_ai.latency.time_in_model_{name}")) for name in ("prefill", "decode"))
@@ -143,10 +161,10 @@ def _span(span: Record, where: str) -> Found:
     finish = finishes[0] if isinstance(finishes, list) and finishes else finishes
     return Told(
         where,
-        asked=request_of(attrs),
+        asked=request_of(attrs) or asked,
         custom_id=_called(span),
         label=next((found for name in _MODEL if (found := text(attrs, name)) is not None), None),
-        texts=output_of(attrs),
+        texts=output_of(attrs) or texts,
         counts=TokenCounts(counts.prompt, counts.cached, None, counts.output, prefill, decode),
         started_at=_moment(span, "startTimeUnixNano", "start_time", "startTime"),
         ended_at=_moment(span, "endTimeUnixNano", "end_time", "endTime"),

@@ -14,8 +14,9 @@ from prefillgate.importers.records import Damaged, Record
 from prefillgate.importers.told import as_json, asked_text
 
 _SCALARS = ("stringValue", "boolValue", "doubleValue", "bytesValue")
+_OTLP_VALUES = frozenset({*_SCALARS, "intValue", "arrayValue", "kvlistValue"})
 _INDEXED = re.compile(r"(?:gen_ai\.prompt|llm\.prompts)\.(\d{1,4})\.(role|content)")
-_EVENT_ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
+EVENT_ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
 _COMPLETIONS = ("gen_ai.completion.0.content", "llm.completions.0.content", "gen_ai.completion")
 
 
@@ -28,7 +29,7 @@ def attributes(owner: Mapping[str, Any]) -> Record:
         return told
     try:
         return _pairs(told)
-    except (RecursionError, ValueError, TypeError, AttributeError, KeyError) as error:
+    except (RecursionError, ValueError, OverflowError, TypeError, AttributeError, KeyError) as error:
         raise Damaged("attributes is no list of keys and values") from error
 
 
@@ -51,6 +52,16 @@ def _value(told: Any) -> Any:
     return None
 
 
+def plain_value(told: Any) -> Any:
+    """A value as OTLP writes it (`{"stringValue": ...}`), or one that is plain already. Raises `Damaged`."""
+    if isinstance(told, dict) and len(told) == 1 and next(iter(told)) in _OTLP_VALUES:
+        try:
+            return _value(told)
+        except (RecursionError, ValueError, OverflowError, TypeError, AttributeError, KeyError) as error:
+            raise Damaged("a value that is none of OTLP") from error
+    return told
+
+
 def with_events(span: Mapping[str, Any]) -> Record:
     """The attributes of a span and of the events in it; message events of older conventions become messages."""
     found = dict(attributes(span))
@@ -60,7 +71,7 @@ def with_events(span: Mapping[str, Any]) -> Record:
         if not isinstance(event, dict):
             continue
         inside = attributes(event)
-        role = _EVENT_ROLES.get(str(event.get("name")))
+        role = EVENT_ROLES.get(str(event.get("name")))
         if role is not None:
             messages.append({"role": role, "content": inside.get("content", inside.get(f"gen_ai.{role}.content"))})
         else:

@@ -1,27 +1,33 @@
-"""promptfoo results: what `promptfoo eval -o results.json` or `.jsonl` wrote, of every version since 2023.
+"""promptfoo results: what `promptfoo eval -o results.json`, `.jsonl` or `.yaml` wrote, of every version since 2023.
 
 A row is one test on one provider. Its `provider` is the label. `bad` is what promptfoo's own assertions said: True
 where they failed, False where they passed and there was at least one; a row without assertions, or one whose call
 failed, says nothing of its output. A row that promptfoo answered from its own cache was no request at all.
 promptfoo's `tokenUsage.cached` counts such answers and is no prefix cache; that is told only by
-`completionDetails.cacheReadInputTokens`, or by the server's reply where the row keeps it as `raw`.
+`completionDetails.cacheReadInputTokens` of a response, or by the server's reply where the row keeps it as `raw`. A zero
+is left out there, and the row's own `tokenUsage` has one for every provider: neither tells a fresh prefill.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from prefillgate.api.errors import Problem
 from prefillgate.importers.base import Absent, Found, Imported, Unread
-from prefillgate.importers.records import Damaged, Record, count, outline, records, text
+from prefillgate.importers.records import Damaged, Record, count, outline, records, text, yaml_document
 from prefillgate.importers.replies import TokenCounts, read_counts
 from prefillgate.importers.seen import CACHED, LENGTHS, Seen
-from prefillgate.importers.source import Source
+from prefillgate.importers.source import ImportProblem, Source
 from prefillgate.importers.told import STARTS, Told, asked_text, cached_within, mapping, positive, texts_of
 
 FROM_CACHE = "no request: promptfoo answered it from its own cache (promptfoo eval --no-cache asks the server)"
 _FLAGS = {CACHED: "a provider that keeps the server's reply (`raw`), or the server's own log", LENGTHS: None}
+_CSV = b",Status,Score,Named Scores,Grader Reason"
+_YAML = re.compile(rb"^results:", re.MULTILINE)
+_YAML_INSIDE = re.compile(rb"^ {1,4}(?:version: \d|stats:|results:)", re.MULTILINE)
 _ERROR = 2  # failureReason of a row whose call failed
 _ROW = ({"promptIdx", "testIdx"}, {"vars", "prompt", "success"}, {"testCase", "gradingResult"})
 
@@ -33,7 +39,9 @@ class PromptfooResults:
     title = "promptfoo results"
 
     def recognise(self, head: bytes) -> bool:
-        """A document of results, or their rows as JSON lines."""
+        """A document of results, or their rows as JSON lines; its CSV as well, to say why it does not do."""
+        if head.lstrip()[:1] not in (b"{", b"["):
+            return _CSV in head or _is_yaml(head)
         keys = outline(head)
         if any(row <= keys for row in _ROW):
             return True
@@ -53,9 +61,25 @@ class PromptfooResults:
             yield Absent(STARTS, "the server's own log of the run")
 
 
+def _is_yaml(head: bytes) -> bool:
+    return _YAML.search(head) is not None and _YAML_INSIDE.search(head) is not None
+
+
+def _records(source: Source) -> Iterator[tuple[str, Record] | Unread]:
+    head = source.head()
+    if head.lstrip()[:1] in (b"{", b"[") or not (_CSV in head or _is_yaml(head)):
+        yield from records(source)
+    elif _CSV in head:
+        what = "promptfoo's CSV holds no prompts as they were sent and no tokens"
+        raise ImportProblem(Problem(source.name, "", what, "promptfoo eval -o results.json, of the same run"))
+    else:
+        found = yaml_document(source)
+        yield (source.name, found) if isinstance(found, dict) else Unread(source.name, "not the object of results")
+
+
 def _rows(source: Source) -> Iterator[tuple[str, Record] | Unread]:
     """The rows of one document or of JSON lines, with their places."""
-    for found in records(source):
+    for found in _records(source):
         if isinstance(found, Unread):
             yield found
             continue

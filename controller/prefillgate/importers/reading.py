@@ -16,7 +16,6 @@ from prefillgate.importers import registry
 from prefillgate.importers.base import Absent, Format, Imported, Mapped, Prompted, Unread
 from prefillgate.importers.joining import Joiner
 from prefillgate.importers.registry import find_format, format_names
-from prefillgate.importers.seen import PROMPTS
 from prefillgate.importers.source import ImportProblem, Source
 
 BUSY = (429, 503)  # a server that asks to be left alone
@@ -121,7 +120,7 @@ def read_logs(source: Source, arm: str | None, wanted: Wanted, account: Account)
         elif isinstance(record, Prompted):
             continue
         elif isinstance(record, Absent):
-            if record.what != PROMPTS or not account.joiner.answered:  # another input held them
+            if not account.joiner.gave(record.what):
                 account.note_absent(record)
         else:
             placed = _placed(record, arm, wanted, account)

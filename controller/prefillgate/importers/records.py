@@ -6,6 +6,7 @@ What cannot be used is a `Damaged` with one clause that is the same for all of i
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -20,11 +21,14 @@ from prefillgate.importers.base import Unread
 from prefillgate.importers.source import MAX_LINE_BYTES, ImportProblem, Source, TooLong
 
 MAX_DOCUMENT_BYTES = 512 * 1024 * 1024  # a file that is one JSON document is read whole
+MAX_YAML_BYTES = 64 * 1024 * 1024
 MAX_COUNT = 10**12
 MAX_MILLISECONDS = 10.0**12
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS = (10**8, 10**11)  # 1973 to 5138; a larger number of the same years is in milli-, micro- or nanoseconds
 _BLANK = b" \t\r\n"
+_PRINTED = re.compile(rb'(?m)^\{\r?\n[ \t]+"')  # an object over several lines
+TOO_EARLY = "JSON that ends too early"
 
 Record = dict[str, Any]
 
@@ -34,12 +38,13 @@ class Damaged(ValueError):
 
 
 def records(source: Source) -> Iterator[tuple[str, Record] | Unread]:
-    """Each object of JSON lines, of one JSON array or of one JSON object, with its place; what is none is `Unread`.
+    """Each object of JSON lines, of one JSON array, of one JSON object or of several that were printed over lines (as
+    jq does and OpenTelemetry's console exporters), with its place; what is none is `Unread`.
 
     Raises `ImportProblem` for one document that is damaged or too large.
     """
     head = source.head().lstrip(_BLANK)
-    if head.startswith(b"[") or (head.startswith(b"{") and not _is_lines(head)):
+    if head.startswith(b"[") or (head.startswith(b"{") and not _is_lines(head)) or _PRINTED.search(head):
         yield from _whole(source)
     else:
         yield from json_lines(source)
@@ -79,7 +84,10 @@ def parsed(raw: bytes) -> Any:
 
 def document(source: Source) -> Any:
     """The file as one JSON value. Raises `ImportProblem` where it is none or is larger than `MAX_DOCUMENT_BYTES`."""
-    data = source.whole(MAX_DOCUMENT_BYTES)
+    return _one(source.whole(MAX_DOCUMENT_BYTES), source)
+
+
+def _one(data: bytes, source: Source) -> Any:
     try:
         return parsed(data)
     except RecursionError as error:
@@ -89,13 +97,24 @@ def document(source: Source) -> Any:
         raise ImportProblem(Problem(source.name, "", f"not one JSON document{where}", "a whole file")) from error
 
 
+def yaml_document(source: Source) -> Any:
+    """The file as one YAML document. Raises `ImportProblem` where it is none or is larger than `MAX_YAML_BYTES`."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return yaml.load(source.whole(MAX_YAML_BYTES), loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ImportProblem(Problem(source.name, "", "not one YAML document", "a whole file")) from error
+
+
 def why_not_json(raw: bytes) -> str:
     """Why bytes are no JSON, in the words of `Unread`."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         return "not UTF-8 text"
-    return "JSON that ends too early" if text.lstrip()[:1] in "{[" and not text.rstrip().endswith("}") else "not JSON"
+    return TOO_EARLY if text.lstrip()[:1] in "{[" and not text.rstrip().endswith("}") else "not JSON"
 
 
 def _is_lines(head: bytes) -> bool:
@@ -110,10 +129,48 @@ def _is_lines(head: bytes) -> bool:
 
 
 def _whole(source: Source) -> Iterator[tuple[str, Record] | Unread]:
-    found = document(source)
+    data = source.whole(MAX_DOCUMENT_BYTES)
+    try:
+        found = _one(data, source)
+    except ImportProblem:
+        several = _several(data, source.name)
+        if not any(isinstance(each, tuple) for each in several):
+            raise
+        yield from several
+        return
     for place, each in enumerate(found if isinstance(found, list) else [found]):
         where = f"{source.name}[{place}]"
         yield (where, each) if isinstance(each, dict) else Unread(where, "not a JSON object")
+
+
+def _several(data: bytes, name: str) -> list[tuple[str, Record] | Unread]:
+    """Objects that were printed one after the other: each begins with a line `{` and ends with a line `}`."""
+    found: list[tuple[str, Record] | Unread] = []
+    began, kept = 0, bytearray()
+    for number, line in enumerate(io.BytesIO(data), 1):
+        bare = line.rstrip()
+        if bare == b"{":
+            if kept:
+                found.append(Unread(f"{name}:{began}", TOO_EARLY))
+            began, kept = number, bytearray(line)
+        elif kept:
+            kept += line
+            if bare == b"}":
+                found.append(_object(bytes(kept), f"{name}:{began}"))
+                kept = bytearray()
+        elif bare:
+            found.append(Unread(f"{name}:{number}", "text between JSON objects"))
+    if kept:
+        found.append(Unread(f"{name}:{began}", TOO_EARLY))
+    return found
+
+
+def _object(data: bytes, where: str) -> tuple[str, Record] | Unread:
+    try:
+        found = parsed(data)
+    except (ValueError, RecursionError):
+        return Unread(where, why_not_json(data))
+    return (where, found) if isinstance(found, dict) else Unread(where, "not a JSON object")
 
 
 _TOKEN = re.compile(rb'(?<!\\)"(?:[^"\\\n]|\\.)*"|[{}\[\],:]|\n(?=\{)')
