@@ -56,87 +56,125 @@ def test_a_bad_answer_called_clean_is_found_by_the_check_run_again(bundle: Bundl
     assert ".bad is false, the check run again gives true" in told.text or "the schedule" in told.text
 
 
-CELL_FIELDS = {
-    "cached_tokens": 77,
-    "prompt_tokens": 12345,
-    "processed_tokens": 3,
-    "output_tokens": 1,
-    "prefill_ms": 0.5,
-    "decode_ms": 0.25,
-    "finish_reason": "length",
-    "request_id": "another",
-    "prompt_sha256": "0" * 64,
-    "output_sha256": "0" * 64,
-    "cold_proof": "nonce",
-    "counter_alive": False,
-    "shares_blocks": True,
-    "server_epoch": "another life",
-    "arm": "baseline",
-    "case_id": "case-1",
-    "status": "invalid",
-    "replicate": 7,
+#: Of a cell of the screen: another legal value, the file that gives it away (with the line of this cell), and why.
+CELL_FIELDS: dict[str, tuple[Any, str, str]] = {
+    "cached_tokens": (77, content.TEXTS, "cached_tokens is 77, the reply tells 0"),
+    "prompt_tokens": (12345, content.TEXTS, "prompt_tokens is 12345, the reply tells "),
+    "processed_tokens": (3, content.TEXTS, "processed_tokens is 3, the reply tells "),
+    "output_tokens": (1, content.TEXTS, "output_tokens is 1, the reply tells "),
+    "prefill_ms": (0.5, content.TEXTS, "prefill_ms is 0.5, the reply tells "),
+    "decode_ms": (0.25, content.TEXTS, "decode_ms is 0.25, the reply tells "),
+    "finish_reason": ("length", content.TEXTS, 'finish_reason is "length", the reply tells "stop"'),
+    "request_id": ("another", content.TEXTS, 'request_id is "another", the reply tells '),
+    "prompt_sha256": ("0" * 64, content.TEXTS, "prompt_sha256 is "),
+    "output_sha256": ("0" * 64, content.TEXTS, "output_sha256 is "),
+    "cold_proof": ("nonce", content.EVENTS, 'cold_proof is "nonce", the probe of that server showed "cache_off"'),
+    "counter_alive": (False, content.EVENTS, "counter_alive is false, the probe of that server showed true"),
+    "shares_blocks": (True, content.EVENTS, "shares_blocks is true, the probe of that server showed false"),
+    "server_epoch": ("another life", content.EVENTS, "ran on a server that no probe of the candidate met"),
+    "arm": ("baseline", content.EVENTS, 'arm is "baseline", the schedule asks here for "candidate"'),
+    "case_id": ("another", content.EVENTS, 'case_id is "another", the schedule asks here for '),
+    "replicate": (7, content.EVENTS, "replicate is 7, the schedule asks here for 0"),
+    "choice_index": (1, content.EVENTS, "choice_index is 1, in a cell of this run it is null"),
+    "bad": (False, content.EVENTS, "bad is false, in a cell of this run it is null"),
+    "shared_server": (True, content.EVENTS, "shared_server is true, in a cell of this run it is false"),
+    "started_at": (1.0, content.EVENTS, "started_at is 1.0, and the event before it is of "),
+    "ended_at": (1.0, content.EVENTS, "ended_at is 1.0, before started_at"),
 }
-EVENT_FIELDS = {
-    "purpose": "compare",
-    "round": 5,
-    "attempt": 9,
-    "seed": 1,
-    "nonce": "0" * 32,
-    "place": 40,
-    "lane": 3,
-    "pair": 3,
+EVENT_FIELDS: dict[str, tuple[Any, str, str]] = {
+    "purpose": ("compare", content.EVENTS, 'purpose is "compare", the schedule asks here for "screen"'),
+    "round": (5, content.EVENTS, "round is 5, the schedule asks here for "),
+    "attempt": (9, content.EVENTS, "attempt is 9, the schedule asks here for 1"),
+    "seed": (1, content.EVENTS, "seed is 1, the schedule asks here for "),
+    "nonce": ("0" * 32, content.EVENTS, "nonce is "),
+    "place": (40, content.EVENTS, "place is 40, the schedule asks here for "),
+    "lane": (3, content.EVENTS, "lane is 3, the schedule asks here for 0"),
+    "pair": (3, content.EVENTS, "pair is 3, the schedule asks here for null"),
+    "draft_tokens": (9, content.TEXTS, "draft_tokens is 9, the reply tells null"),
+    "draft_accepted_tokens": (9, content.TEXTS, "draft_accepted_tokens is 9, the reply tells null"),
+    "reasoning_tokens": (9, content.TEXTS, "reasoning_tokens is 9, the reply tells null"),
+    "time_to_first_token_ms": (None, content.TEXTS, "time_to_first_token_ms is None, and the reply has a first token"),
+    "http_status": (503, content.EVENTS, "http_status is 503, in a cell of this run it is 200"),
+    "reason": ("Busy", content.EVENTS, 'reason is "Busy", in a cell of this run it is null'),
+    "detail": ("x", content.EVENTS, 'detail is "x", in a cell of this run it is null'),
 }
 
 
-@pytest.mark.parametrize("name", CELL_FIELDS)
-def test_a_changed_field_of_a_cell_is_found(bundle: Bundle, name: str) -> None:
+@pytest.mark.parametrize("name", [*CELL_FIELDS, *EVENT_FIELDS])
+def test_a_changed_field_of_a_cell_is_named_with_its_line_and_what_was_due(bundle: Bundle, name: str) -> None:
+    value, file, words = CELL_FIELDS.get(name) or EVENT_FIELDS[name]
+    where: list[int] = []
+
     def change(lines: Lines, texts: Lines) -> None:
-        line = cells(lines)[1]
-        assert line["event"]["cell"][name] != CELL_FIELDS[name]
-        line["event"]["cell"][name] = CELL_FIELDS[name]
+        line = next(line for line in cells(lines) if line["event"]["purpose"] == "screen")
+        fields = line["event"]["cell"] if name in CELL_FIELDS else line["event"]
+        assert fields[name] != value
+        fields[name] = value
+        number = text_of(texts, line["event"]["cell_id"])[0]
+        where.append(number if file == content.TEXTS else line["seq"])
 
-    told = forged_or_senseless(bundle, change)
-    assert told == 10
+    told = bundle.forge(change)
+    assert told.code == 10
+    assert f"{file}:{where[0]}: " in told.text, told.text
+    assert told.first.startswith((f"{file}:{where[0]}: ", f"{content.EVENTS}:")), told.text
+    assert words in told.text, told.text
 
 
-@pytest.mark.parametrize("name", EVENT_FIELDS)
-def test_a_cell_in_another_place_is_found(bundle: Bundle, name: str) -> None:
+def test_a_first_token_after_the_end_of_its_answer_is_found(bundle: Bundle) -> None:
     def change(lines: Lines, texts: Lines) -> None:
-        line = cells(lines)[1]
-        assert line["event"][name] != EVENT_FIELDS[name]
-        line["event"][name] = EVENT_FIELDS[name]
+        cells(lines)[1]["event"]["time_to_first_token_ms"] = 9e9
 
-    assert forged_or_senseless(bundle, change) == 10
-
-
-def forged_or_senseless(bundle: Bundle, change: Callable[[Lines, Lines], None]) -> int:
-    """What `verify` ends in; 10 too where the change makes no sense even to the forger, who cannot fold it."""
-    try:
-        told = bundle.forge(change)
-    except (ValueError, LookupError):
-        return 10
-    assert told.first.startswith((content.EVENTS, content.TEXTS)), told.text
-    assert ":" in told.first.split(" ")[0], told.first
-    return told.code
+    line = cells(bundle.documents(content.EVENTS))[1]["seq"]
+    told = bundle.forge(change)
+    assert told.code == 10
+    assert told.first.startswith(f"{content.EVENTS}:{line}: time_to_first_token_ms is 9000000000.0, and the cell took ")
 
 
-def test_a_bad_cell_that_was_dropped_is_missed(bundle: Bundle) -> None:
+def test_an_answer_called_invalid_to_be_rid_of_it_is_missed(bundle: Bundle) -> None:
+    where: list[int] = []
+
+    def change(lines: Lines, texts: Lines) -> None:
+        checked = bad_checked(lines)
+        measured = next(line for line in cells(lines) if line["event"]["cell_id"] == checked["event"]["cell_id"])
+        measured["event"]["cell"]["status"] = "invalid"
+        measured["event"]["reason"] = "OtherTraffic"
+        where.append(checked["seq"])
+        lines.remove(checked)
+
+    told = bundle.forge(change)
+    assert told.code == 10
+    assert told.first.startswith(f"{content.EVENTS}:{where[0]}: ")
+    assert "the schedule asks here for" in told.first or "was due" in told.first
+
+
+def test_a_bad_cell_that_was_dropped_is_missed_where_it_stood(bundle: Bundle) -> None:
+    where: list[int] = []
+
     def change(lines: Lines, texts: Lines) -> None:
         cell_id = bad_checked(lines)["event"]["cell_id"]
         gone = [line for line in lines if line["event"].get("cell_id") == cell_id]
+        where.append(gone[0]["seq"])
         for line in gone:
             lines.remove(line)
         texts.remove(text_of(texts, cell_id)[1])
 
-    assert forged_or_senseless(bundle, change) == 10
+    told = bundle.forge(change)
+    assert told.code == 10
+    assert told.first.startswith(f"{content.EVENTS}:{where[0]}: ")
+    assert "the schedule asks here for" in told.first or "stands where" in told.first
 
 
-def test_two_cells_that_changed_places_are_found(bundle: Bundle) -> None:
+def test_two_cells_that_changed_places_are_found_at_the_first(bundle: Bundle) -> None:
+    where: list[int] = []
+
     def change(lines: Lines, texts: Lines) -> None:
-        one, other = cells(lines)[1], cells(lines)[2]
+        one, other = [line for line in cells(lines) if line["event"]["purpose"] == "screen"][:2]
         one["event"]["cell"], other["event"]["cell"] = other["event"]["cell"], one["event"]["cell"]
+        where.append(one["seq"])
 
-    assert forged_or_senseless(bundle, change) == 10
+    told = bundle.forge(change)
+    assert told.code == 10
+    assert told.first.startswith(f"{content.EVENTS}:{where[0]}: ")
 
 
 def test_a_changed_text_is_not_what_the_reply_says(bundle: Bundle) -> None:
@@ -192,23 +230,49 @@ def test_a_changed_prompt_of_the_replay_set_is_found_though_its_digests_are_righ
     assert told.first.startswith(f"{content.REPLAY_SET}:2: sha256 is ")
 
 
-@pytest.mark.parametrize("field", ["seed", "replay_set_sha256", "policy", "checks", "cases"])
-def test_another_plan_than_the_one_that_was_run_is_found(bundle: Bundle, field: str) -> None:
-    def change(lines: Lines, texts: Lines) -> None:
-        plan = lines[0]["event"]
-        if field == "seed":
-            plan["seed"] += 1
-        elif field == "replay_set_sha256":
-            plan[field] = "0" * 64
-        elif field == "policy":
-            plan["policy"]["replicate"]["threshold"] = 41.0
-            plan["policy"]["baseline_pass"] = 3
-        elif field == "checks":
-            plan["checks"] = plan["checks"].replace('"words":4', '"words":1')
-        else:
-            plan["cases"].pop()
+def other_seed(plan: Document) -> None:
+    plan["seed"] += 1
 
-    assert bundle.forge(change).code == 10
+
+def other_set(plan: Document) -> None:
+    plan["replay_set_sha256"] = "0" * 64
+
+
+def other_pass(plan: Document) -> None:
+    plan["policy"]["baseline_pass"] = 3
+
+
+def easier_checks(plan: Document) -> None:
+    plan["checks"] = plan["checks"].replace('"words":4', '"words":1')
+
+
+def fewer_cases(plan: Document) -> None:
+    plan["cases"].pop()
+
+
+def lenient_table(plan: Document) -> None:
+    plan["policy"]["acceptance"] = [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("change_plan", "where", "words"),
+    [
+        (other_seed, "events.jsonl:4: ", "the schedule asks here for"),
+        (other_set, "replay-set.jsonl: ", "replay_set_sha256 of the plan is "),
+        (other_pass, "events.jsonl:", "the schedule asks here for"),
+        (easier_checks, "events.jsonl:", "the check run again gives"),
+        (fewer_cases, "events.jsonl:", "the schedule asks here for"),
+        (lenient_table, "policy.jsonl:1: ", "numbers.acceptance promotes falsely at "),
+    ],
+)
+def test_another_plan_than_the_one_that_was_run_is_found(
+    bundle: Bundle, change_plan: Callable[[Document], None], where: str, words: str
+) -> None:
+    told = bundle.forge(lambda lines, texts: change_plan(lines[0]["event"]))
+    assert told.code == 10
+    assert any(line.partition(": ")[2].startswith(where) and words in line for line in told.text.splitlines()), (
+        told.text
+    )
 
 
 def test_an_outcome_left_out_or_twice_is_found(bundle: Bundle) -> None:
@@ -269,8 +333,10 @@ def test_who_makes_up_the_reply_too_is_not_found_without_a_signature(bundle: Bun
     """What README says an unsigned bundle cannot show."""
 
     def change(lines: Lines, texts: Lines) -> None:
-        for line in events(lines, "CellMeasured"):
-            line["event"]["cell"]["started_at"] += 1000.0
-            line["event"]["cell"]["ended_at"] += 1000.0
+        for line in lines:
+            for fields in (line["event"], line["event"].get("cell", {})):
+                for name in ("started_at", "ended_at", "seen_at", "at"):
+                    if name in fields:
+                        fields[name] += 1000.0
 
     assert bundle.forge(change).code == 0

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from typing import Any
 from click.testing import CliRunner
 
 from prefillgate.bundle import content
+from prefillgate.bundle.journal import NO_SENSE
 from prefillgate.bundle.lines import as_line, payload_of
 from prefillgate.bundle.manifest import facts_of, read_manifest
 from prefillgate.cli.export import command as export_command
 from prefillgate.cli.verify import command as verify_command
 from prefillgate.core.gate import fold
-from prefillgate.core.journal import Texts
+from prefillgate.core.journal import Event, Texts
 from prefillgate.core.judge import judge
 from prefillgate.evidence.chain import GENESIS, link, sha256
 from prefillgate.evidence.codec import decode_event, encode_texts
@@ -87,6 +89,11 @@ class Bundle:
         make_right(self, lines, texts)
         return self.verify()
 
+    def line_of_text(self, cell_id: int) -> int:
+        """The number of the line of a cell's texts."""
+        numbered = enumerate(self.documents(content.TEXTS), start=1)
+        return next(number for number, text in numbered if text["cell_id"] == cell_id)
+
     def sign_off(self) -> None:
         """Write the manifest anew, for the files as they are."""
         path = self.folder / content.MANIFEST
@@ -96,26 +103,21 @@ class Bundle:
 
 
 def make_right(bundle: Bundle, lines: list[Document], texts: list[Document]) -> None:
-    """Every digest, the chain, the derived files and the manifest, for these events and texts."""
+    """Every digest, the chain, the derived files and the manifest, for these events and texts.
+
+    Events that make no sense together give no derived files: those that are there stay, as a forger would leave them.
+    """
     said = {document["cell_id"]: Texts(**{part: document[part] for part in content.PARTS}) for document in texts}
-    digest, events, written = GENESIS, [], []
+    digest, written, folder = GENESIS, [], bundle.folder
     for seq, line in enumerate(lines, start=1):
         event = line["event"]
         own = said.get(event["cell_id"]) if event["kind"] == "CellMeasured" else None
         texts_sha256 = None if own is None else sha256(encode_texts(own))
         digest = link(digest, payload_of(event), texts_sha256)
         written.append(content.event_line(seq, payload_of(event), texts_sha256, digest))
-        events.append(decode_event(payload_of(event)))
-    gate = fold(events)
-    verdict, folder = judge(gate), bundle.folder
-    files = {
-        content.EVENTS: written,
-        content.CELLS: content.cell_log_lines(verdict, gate),
-        content.DECISION: content.decision_lines(verdict),
-        content.PLAN: content.plan_lines(gate.plan),
-        content.POLICY: content.policy_lines(gate.plan),
-        content.REPLAY_SET: content.replay_set_lines(gate.plan),
-    }
+    files: dict[str, Iterable[bytes]] = {content.EVENTS: written}
+    with suppress(*NO_SENSE):
+        files |= derived([decode_event(payload_of(line["event"])) for line in lines])
     for name, made in files.items():
         (folder / name).write_bytes(b"".join(made))
     bundle.write(content.TEXTS, texts)
@@ -123,6 +125,19 @@ def make_right(bundle: Bundle, lines: list[Document], texts: list[Document]) -> 
     manifest = replace(read_manifest(path.read_bytes()), tail=f"{len(lines)}:{digest.hex()}")
     path.write_bytes(manifest.render())
     bundle.sign_off()
+
+
+def derived(events: list[Event]) -> dict[str, Iterable[bytes]]:
+    """The files that follow from these events."""
+    gate = fold(events)
+    verdict = judge(gate)
+    return {
+        content.CELLS: list(content.cell_log_lines(verdict, gate)),
+        content.DECISION: list(content.decision_lines(verdict)),
+        content.PLAN: list(content.plan_lines(gate.plan)),
+        content.POLICY: list(content.policy_lines(gate.plan)),
+        content.REPLAY_SET: list(content.replay_set_lines(gate.plan)),
+    }
 
 
 def said_digest(text: Document) -> str:

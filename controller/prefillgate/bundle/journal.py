@@ -13,11 +13,12 @@ from prefillgate.api.errors import InputError, shown
 from prefillgate.api.replay_set import Case, read_line
 from prefillgate.bundle import content
 from prefillgate.bundle.findings import Findings, unlike
+from prefillgate.bundle.gateway_again import GATEWAY_READ, Around, answer_differs, answers_of, comparison_differs
 from prefillgate.bundle.lanes_order import LanesOrder
 from prefillgate.bundle.lines import BadLine, canonical_document, payload_of, raw_lines
 from prefillgate.bundle.manifest import NewerBundle
 from prefillgate.bundle.order import is_followed, is_step, out_of_order
-from prefillgate.bundle.rechecks import RECHECKED, Rechecks, rechecks
+from prefillgate.bundle.rechecks import RECHECKED, Rechecks, rechecks, table_differs
 from prefillgate.bundle.replies import (
     NO_READER,
     READ_AGAIN,
@@ -26,9 +27,10 @@ from prefillgate.bundle.replies import (
     reply_differs,
     request_differs,
 )
+from prefillgate.bundle.times import Times
 from prefillgate.core.cells import Status
 from prefillgate.core.gate import Gate
-from prefillgate.core.journal import CellChecked, CellMeasured, EpochSeen, Event, Planned, Texts
+from prefillgate.core.journal import CellChecked, CellMeasured, EpochSeen, Event, GatewayCompared, Planned, Texts
 from prefillgate.core.quality import Output
 from prefillgate.engines.openai_routes import OpenAIRoutes
 from prefillgate.engines.registry import reader
@@ -41,6 +43,7 @@ from prefillgate.replay.runner import Runner
 #: What folding hostile events may raise: they are decoded, and may still make no sense together.
 NO_SENSE = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, AssertionError, StopIteration)
 _KEYS = {"seq", "event", "texts_sha256", "digest"}
+_GATEWAY_LEFT_OUT = "answers of the gateway check, whose texts were left out (--redact)"
 _LINES, _WITHOUT_TEXTS = "requests against the replay set", "texts, which were left out (--redact)"
 
 
@@ -116,6 +119,7 @@ class Followed:
     checks: Rechecks | None = None
     runner: Runner | None = None
     lanes: LanesOrder = field(default_factory=LanesOrder)
+    times: Times = field(default_factory=Times)
     _readers: dict[str, OpenAIRoutes | None] = field(default_factory=dict)
     _number: int = 0
 
@@ -171,8 +175,12 @@ class Followed:
                 if wrong is not None:
                     raise BadLine(content.EVENTS, self._number, wrong)
                 self.steps += 1
+            for what in self.times.differences(self.gate, event):
+                self._differs(what)
             if isinstance(event, CellChecked) and not self.redacted:
                 await self._recheck(event)
+            elif isinstance(event, GatewayCompared):
+                await self._ask_gateway(event)
             self.gate.apply(event)
         except BadLine:
             raise
@@ -201,6 +209,9 @@ class Followed:
             for name, one, other in zip(_OF_A_CASE, stated, told, strict=True):
                 if one != other:
                     self.findings.differs(content.REPLAY_SET, number, unlike(name, one, other, "the line gives"))
+        wrong = table_differs(plan.policy)
+        if wrong is not None:
+            self.findings.differs(content.POLICY, 1, wrong)
         if self.redacted:
             self.findings.not_recomputed[_WITHOUT_TEXTS] += 1
             return
@@ -239,9 +250,7 @@ class Followed:
         case = self.cases.get(event.cell.case_id)
         for what in life_differs(event, seen, "" if case is None else case.path, self.gate.plan.scheduled):
             self._differs(f"cell {event.cell_id}: {what}")
-        if seen.engine not in self._readers:
-            self._readers[seen.engine] = reader(seen.engine)
-        engine = self._readers[seen.engine]
+        engine = self._reader(seen)
         if engine is None:
             self.findings.not_recomputed[NO_READER] += 1
             return
@@ -254,6 +263,31 @@ class Followed:
         self.findings.recomputed[_LINES] += 1
         for what in request_differs(event, texts, (case, engine, seen)):
             self._text_differs(event.cell_id, f"cell {event.cell_id}: {what}")
+
+    def _reader(self, seen: EpochSeen) -> OpenAIRoutes | None:
+        if seen.engine not in self._readers:
+            self._readers[seen.engine] = reader(seen.engine)
+        return self._readers[seen.engine]
+
+    async def _ask_gateway(self, event: GatewayCompared) -> None:
+        """Hold each answer of a gateway check against its kept request and reply."""
+        measured = self.gate.measured.get(event.cell_id)
+        seen = None if measured is None else self._life(measured)
+        if measured is None or seen is None:
+            return  # said by whatever reads the event next
+        for what in comparison_differs(self.gate, event):
+            self._differs(what)
+        engine = self._reader(seen)
+        if self.redacted or engine is None:
+            self.findings.not_recomputed[_GATEWAY_LEFT_OUT if self.redacted else NO_READER] += 1
+            return
+        case = self.cases.get(measured.cell.case_id)
+        context = CheckContext() if self.runner is None else self.runner.context(measured)
+        around = Around(measured, case, seen, engine, self.checks, context)
+        for name, answer in answers_of(event):
+            self.findings.recomputed[GATEWAY_READ] += 1
+            async for what in answer_differs(answer, around):
+                self._differs(f"{name}: {what}")
 
     def _life(self, event: CellMeasured) -> EpochSeen | None:
         lives = self.gate.epochs[event.cell.arm]

@@ -12,7 +12,9 @@ from prefillgate.api.errors import InputError, PolicyError
 from prefillgate.api.policy import PolicyDocument
 from prefillgate.api.replay_set import Case
 from prefillgate.bundle.findings import unlike
+from prefillgate.core.acceptance import AcceptanceTable, false_promotion
 from prefillgate.core.journal import CheckOutcome, Planned
+from prefillgate.core.policy import Policy
 from prefillgate.core.quality import Output
 from prefillgate.replay.checks import CheckContext, CheckSuite, compile_checks
 from prefillgate.replay.replay_set import ReplaySet
@@ -58,6 +60,17 @@ class Rechecks:
         if not self.complete:
             return None, self.missing
         return f"no check is named {stated.check} in policy or replay set", RECHECKED
+
+
+def table_differs(policy: Policy) -> str | None:
+    """Why no run can have been judged by this acceptance table: it is none, or promises more than it holds."""
+    try:
+        error = false_promotion(AcceptanceTable(policy.margin, policy.alpha, policy.acceptance))
+    except (ValueError, ArithmeticError) as problem:
+        return f"numbers.acceptance is no table: {problem}"
+    if error > policy.alpha:
+        return f"numbers.acceptance promotes falsely at {error:.6f}, and alpha is {policy.alpha:g}"
+    return None
 
 
 def rechecks(plan: Planned, cases: tuple[Case, ...]) -> Rechecks:

@@ -20,6 +20,7 @@ from prefillgate.replay.request import Sending, prepare
 _SAID = ("content", "reasoning", "tool_calls")
 _TOLD = ("prompt_tokens", "cached_tokens", "processed_tokens", "output_tokens", "prefill_ms", "decode_ms")
 _NAMED = ("finish_reason", "request_id")
+_OF_THE_EVENT = ("draft_tokens", "draft_accepted_tokens", "reasoning_tokens")
 _OF_THE_LIFE = ("counter_alive", "shares_blocks")
 #: Why a reply that came to its end is no answer; any other reason is a connection that broke.
 _BY_THE_REPLY = frozenset({"CutStream", "EmptyAnswer", "NoFinishReason", "ErrorInStream", "NotJson", "TooLong"})
@@ -54,6 +55,10 @@ def reply_differs(event: CellMeasured, texts: Texts, by: tuple[OpenAIRoutes, Epo
         yield f"status is ok, and the reply is no answer: {answer.reason}: {answer.detail}"
         return
     told = {**{name: getattr(texts, name) for name in _SAID}, **{n: getattr(cell, n) for n in (*_TOLD, *_NAMED)}}
+    told |= {name: getattr(event, name) for name in _OF_THE_EVENT}
+    if cell.status is Status.OK and (event.time_to_first_token_ms is None) != (answer.time_to_first_token_ms is None):
+        streams = "no token in a stream" if answer.time_to_first_token_ms is None else "a first token in a stream"
+        yield f"time_to_first_token_ms is {event.time_to_first_token_ms}, and the reply has {streams}"
     for name, stated in told.items():
         found = getattr(answer, name)
         if found is None and stated == 0 and name == "cached_tokens" and seen.counter_alive:
@@ -78,12 +83,13 @@ def request_differs(event: CellMeasured, texts: Texts, made: tuple[Case, OpenAIR
         elif kept.path != due.path:
             yield unlike("path", kept.path, due.path, "the replay set has")
         else:
-            yield from _fields_differ(body, due.body)
+            yield from fields_differ(body, due.body)
     except (ValueError, TypeError, LookupError, RecursionError, EngineError) as error:
         yield f"the request cannot be read or made again: {type(error).__name__}"
 
 
-def _fields_differ(sent: Mapping[str, Any], due: Mapping[str, Any]) -> Iterator[str]:
+def fields_differ(sent: Mapping[str, Any], due: Mapping[str, Any]) -> Iterator[str]:
+    """Fields of a body that was sent otherwise than it is due."""
     for name in sorted({*sent, *due}):
         if name not in sent or name not in due or canonical_json(sent[name]) != canonical_json(due[name]):
             yield unlike(f"request.{name}", sent.get(name), due.get(name), "replay set and schedule give")

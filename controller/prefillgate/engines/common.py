@@ -252,11 +252,13 @@ def _answer(sent: Sent, failure: Failure | None, collector: _Collector, read: Re
 
 
 def read_again(raw: str, read: ReadCounts) -> Answer:
-    """What a reply that was kept whole tells, read as `send_once` read it; times are 0. Pure."""
+    """What a reply that was kept whole tells, read as `send_once` read it; times are 0, that of the first token None
+    where no token came in a stream. Pure."""
     collector = _Collector()
     collector.take(raw.encode("utf-8", "replace"))
     collector.finish()
-    return _answer(Sent(http_status=200), collector.assembly.failure(), collector, read)
+    answer = _answer(Sent(http_status=200), collector.assembly.failure(), collector, read)
+    return replace(answer, time_to_first_token_ms=None if collector.first_token_at is None else 0.0)
 
 
 def _without_secrets(answer: Answer, secrets: Secrets) -> Answer:
