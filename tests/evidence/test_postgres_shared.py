@@ -443,6 +443,9 @@ def test_a_server_that_is_not_there_is_away_and_no_url_is_bad(run, server):
         PostgresJournal.open(server.address("nowhere") + "?run=night")
     with pytest.raises(StoreForeign, match=r"libpq cannot read this URL: .*sslmod"):
         PostgresJournal.open(f"{run}&sslmod=require")
+    with pytest.raises(StoreForeign, match='invalid URI query parameter: "passwort"') as unknown:
+        PostgresJournal.open(f"{run}&passwort=my-own")
+    assert "my-own" not in str(unknown.value)
     with pytest.raises(StoreForeign, match=r"libpq cannot use this URL.*invalid sslmode value"):
         PostgresJournal.open(f"{run}&sslmode=bogus")
     with pytest.raises(StoreError, match=r"TLS was asked for and could not be agreed on.*SSL"):

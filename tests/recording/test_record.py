@@ -316,6 +316,33 @@ def test_a_server_that_is_not_there_is_502_in_its_own_words_and_asked_once(tmp_p
         assert "the server behind this recorder: Cannot connect" in reply.json()["error"]["message"]
         assert recording.stop(signal.SIGTERM) == 143
     assert recording.cases() == []
+    assert recording.said[-2] == "1 request: 0 kept, 1 that the server did not answer"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"", "it closed the connection before its answer was there"),
+        (b"HTTP/1.1 2", "it closed the connection before its answer was there"),
+        (b"key sk-of-the-server\r\n\r\n", "what it answered is no HTTP (ClientResponseError)"),
+    ],
+)
+async def test_an_answer_that_is_no_http_is_502_unquoted_and_counted(answer: bytes, words: str, tmp_path: Path) -> None:
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(once, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        recording = await asyncio.to_thread(Recording, url, tmp_path / "set.jsonl")
+        with recording:
+            reply = await asyncio.to_thread(post, recording.url, chat("x"))
+            await asyncio.to_thread(recording.stop)
+    assert (reply.status_code, reply.json()["error"]["message"]) == (502, f"the server behind this recorder: {words}")
+    assert recording.said[-2] == "1 request: 0 kept, 1 that the server did not answer"
 
 
 def test_sample_max_cases_and_no_scrub_do_what_they_say(echoing: str, tmp_path: Path) -> None:
@@ -426,7 +453,7 @@ def test_a_second_recorder_of_one_file_and_a_taken_port_are_refused(tmp_path: Pa
         assert ended.returncode == 2 and "another recorder adds to it" in ended.stderr
         port = recording.url.rpartition(":")[2]
         ended = record("--upstream", "http://127.0.0.1:1", "--listen", port, "-o", str(tmp_path / "other"))
-        assert ended.returncode == 1 and "cannot listen" in ended.stderr
+        assert ended.returncode == 1 and "cannot listen" in ended.stderr and "0 requests" not in ended.stderr
         recording.stop()
 
 
@@ -493,3 +520,20 @@ def test_raw_sockets_that_talk_no_http_do_no_harm(echoing: str, tmp_path: Path) 
         assert post(recording.url, chat("still here")).status_code == 200
         recording.stop()
     assert contents(recording) == ["still here"]
+
+
+def test_a_request_that_is_no_http_is_counted_and_never_quoted(echoing: str, tmp_path: Path) -> None:
+    with Recording(echoing, tmp_path / "a") as recording:
+        address = ("127.0.0.1", int(recording.url.rpartition(":")[2]))
+        for data in (
+            b"POST /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer my-own-key\r\nContent-Length: -5\r\n\r\n",
+            b"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 1\r\n\r\n{my prompt}",
+        ):
+            with socket.create_connection(address) as talk:
+                talk.sendall(data)
+                while talk.recv(4096):
+                    pass
+        recording.stop()
+    said = "\n".join(recording.said)
+    assert "2 that are no HTTP" in said
+    assert not any(word in said for word in ("Traceback", "my-own-key", "my prompt"))

@@ -194,6 +194,9 @@ def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path, capsys: pytest.Ca
     assert "none.jsonl: cannot be read" in capsys.readouterr().err
     assert main(["audit", str(tmp_path)]) == 2
     assert "cannot be read" in capsys.readouterr().err
+    assert main(["audit", "postgresql://u:my-own@h/x?run=a"]) == 2
+    told = capsys.readouterr().err
+    assert "cannot be read" in told and "my-own" not in told
     assert main(["audit"]) == 2
     assert "FILE..." in capsys.readouterr().err
 

@@ -144,6 +144,29 @@ def test_a_command_error_is_one_clean_line_on_standard_error(
     assert err == "prefillgate: error: url: \\x1b[2Jhttp://x is not allowed\\x00\n"
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("postgresql://u:my-own@h/x?run=a", "postgresql://u:[secret]@h/x?run=a"),
+        ("postgresql://u:my@own@h/x", "postgresql://u:[secret]@h/x"),
+        ("postgresql://u%3Amy-own@h/x", "postgresql://u%3A[secret]@h/x"),
+        ("postgresql://u@h/x?password=my-own&run=a", "postgresql://u@h/x?password=[secret]&run=a"),
+        ("postgresql://u@h/x?sslpassword=my-own", "postgresql://u@h/x?sslpassword=[secret]"),
+        ("host=h passwd=my-own user=u", "host=h passwd=[secret] user=u"),
+        ("http://[::1]:8080/v1 to a@b.c", "http://[::1]:8080/v1 to a@b.c"),
+        ("http://h:80/a:b@c", "http://h:80/a:b@c"),
+    ],
+)
+def test_no_error_repeats_a_password_that_stood_in_an_address(
+    given: str, shown: str, ending: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ending(raising(BadInput(given))) == 2
+    assert ending(raising(click.UsageError(given))) == 2
+    assert ending(lambda: cli.say(f"prefillgate: error: {given}")) == 0
+    told = capsys.readouterr().err
+    assert told.count(shown) == 3 and told.count(given) == (3 if given == shown else 0)
+
+
 def test_an_unexpected_error_is_one_line_that_says_how_to_see_more(
     ending: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,7 @@ import click
 
 from prefillgate import __version__
 from prefillgate.cli.errors import CommandError
-from prefillgate.cli.speaking import begin_speaking, say, speaks_json, tell_beginning
+from prefillgate.cli.speaking import begin_speaking, say, speaks_json, tell_beginning, without_passwords
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -192,7 +192,9 @@ def _run(argv: list[str], session: Session) -> int:
         return EXIT_INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else EXIT_USAGE
     except click.ClickException as error:
         if isinstance(error, click.UsageError) and not speaks_json():
-            error.show()
+            whole = io.StringIO()
+            error.show(whole)
+            click.echo(without_passwords(whole.getvalue()), err=True, nl=False)
         else:
             _say(f"error: {error.format_message()}")
         return EXIT_USAGE
@@ -243,7 +245,7 @@ def _say(message: str) -> None:
     if speaks_json():
         say(f"prefillgate: {one_line(message)}", "error", "error")
     else:
-        click.echo(f"prefillgate: {one_line(message)}", err=True)
+        click.echo(f"prefillgate: {without_passwords(one_line(message))}", err=True)
 
 
 def one_line(text: str) -> str:

@@ -134,6 +134,7 @@ def _refuse_itself(upstream: str, host: str, port: int) -> None:
 def _record(upstream: str, at: tuple[str, int], reach: EngineOptions, options: dict[str, Any]) -> int:
     from contextlib import closing
 
+    from prefillgate.cli.errors import CouldNotMeasure
     from prefillgate.cli.outcome import say
     from prefillgate.core.scrub import Scrubber
     from prefillgate.evidence.errors import StoreError
@@ -154,11 +155,16 @@ def _record(upstream: str, at: tuple[str, int], reach: EngineOptions, options: d
                 say(f"{output}: its last line was torn; {file.cut_bytes} bytes were cut")
             scrubber = Scrubber(scrub_key(output)) if options["scrub"] else None
             recorder = Recorder(file, Rules(options["sample"], options["max_cases"]), scrubber, say)
+            listened = True
             try:
                 return _served(upstream, at, (reach, recorder), options)
+            except CouldNotMeasure:
+                listened = False
+                raise
             finally:
                 recorder.close()
-                _tell(recorder, options)
+                if listened:
+                    _tell(recorder, options)
     finally:
         lock.release()
 
@@ -174,6 +180,7 @@ def _served(upstream: str, at: tuple[str, int], parts: tuple[EngineOptions, Reco
     from prefillgate.engines.http import base_url
     from prefillgate.recording.proxy import PassThrough
     from prefillgate.recording.serve import Listening, serve
+    from prefillgate.recording.troubles import Troubles, troubles_logger
 
     reach, recorder = parts
     told: dict[str, Any] = {}
@@ -194,7 +201,8 @@ def _served(upstream: str, at: tuple[str, int], parts: tuple[EngineOptions, Reco
             _tell(recorder, options)
 
     passing = PassThrough(base_url(upstream).root, reach, recorder, int(options["max_body"] * MEBIBYTE))
-    listening = Listening(*at, ready, tell, options["tell_every"])
+    troubles = Troubles(lambda: recorder.count("unreadable"), say)
+    listening = Listening(*at, ready, tell, options["tell_every"], troubles_logger(troubles))
     try:
         return 128 + asyncio.run(serve(passing.application(), listening))
     except OSError as error:

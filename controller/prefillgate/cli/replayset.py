@@ -153,8 +153,10 @@ def _row(case: dict[str, Any]) -> str:
 
 
 def _say_lint(found: _Lint) -> None:
+    from prefillgate.cli.speaking import say
+
     for problem in found.problems:
-        click.echo(f"prefillgate: error: {problem}", err=True)
+        say(f"prefillgate: error: {problem}", "error", "error")
     for warning in found.notes.warnings():
         click.echo(f"prefillgate: warning: {warning}", err=True)
     if found.problems:

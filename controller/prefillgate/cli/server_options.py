@@ -93,15 +93,16 @@ def prefixed_options(prefix: str, *without: str) -> Callable[[_F], _F]:
     def decorate(function: _F) -> _F:
         for option in reversed(_OPTIONS):
             if option.name not in without:
-                function = _added(function, prefix, option)
+                function = _added(function, prefix, option, beside=False)
         return function
 
     return decorate
 
 
-def _added(function: _F, prefix: str, option: _Option) -> _F:
+def _added(function: _F, prefix: str, option: _Option, *, beside: bool = True) -> _F:
+    """`beside`: the option for every server stands in the same help, and says what it is."""
     flag = f"--{prefix}-{option.name}" if prefix else f"--{option.name}"
-    text = f"The same of the {prefix} alone." if prefix else option.help
+    text = f"The same of the {prefix} alone." if prefix and beside else option.help
     if option.metavar is None:
         return click.option(flag, is_flag=True, help=text)(function)
     kind: Any = click.Path(path_type=Path) if option.field in _FILES else ENGINE if option.name == "engine" else str

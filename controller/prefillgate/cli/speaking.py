@@ -6,6 +6,7 @@ Either all of it is lines or all of it is objects. Nothing heavy is imported bef
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,9 @@ from typing import Any
 import click
 
 LOG_JSON = "--log-json"
+# What a person gave in the place of a file or an option may be an address with a password in it.
+_IN_ADDRESS = re.compile(r"(?<=://)([^\s/@:'\"]{0,256}?)(:|%3[Aa])[^\s/'\"]{1,1024}@")
+_NAMED = re.compile(r"(?i)((?<![a-z])(?:ssl)?passw(?:or)?d=)[^\s&;,'\")]+")
 _FIRST = ("event", "time", "level", "message")
 
 
@@ -44,11 +48,16 @@ def say(line: str, event: str = "note", level: str = "info", **facts: Any) -> No
     """
     from prefillgate.report.clean import visible
 
-    text = visible(line).replace("\n", " ⏎ ")
+    text = without_passwords(visible(line).replace("\n", " ⏎ "))
     if _state.as_json:
         getattr(_logger(), level)(event, message=text, **facts)
     else:
         click.echo(text, err=True)
+
+
+def without_passwords(text: str) -> str:
+    """`text` with `[secret]` in the place of a password in a URL (`//user:password@`, `password=`)."""
+    return _NAMED.sub(r"\1[secret]", _IN_ADDRESS.sub(r"\1\2[secret]@", text))
 
 
 def tell_resume(what: str, command: str) -> None:

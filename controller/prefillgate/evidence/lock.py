@@ -59,7 +59,7 @@ class WriterLock:
                 self._sign(token)
             else:
                 time.sleep(_PAUSE_SECONDS)
-        raise StoreBusy(f"{store}: {self._who()} is writing it. Wait for it, end it, or use another store.")
+        raise StoreBusy(f"{store}: {self._who()} is writing it. Wait for it, end it, or name another file.")
 
     def _begin(self) -> bool:
         self._connection.execute("PRAGMA busy_timeout = 0")

@@ -112,7 +112,8 @@ def connect(url: PostgresUrl) -> Connection:
     try:
         given = conninfo.conninfo_to_dict(url.server)
     except psycopg.Error as error:
-        raise StoreForeign(f"{url}: libpq cannot read this URL: {clean(' '.join(str(error).split()))}") from error
+        bare = str(url).partition("?")[0]  # the value of a name libpq does not know may be a password
+        raise StoreForeign(f"{bare}: libpq cannot read this URL: {clean(' '.join(str(error).split()))}") from error
     settings = {name: value for name, value in DEFAULTS.items() if name not in given}
     settings.setdefault("application_name", f"prefillgate {os.getpid()} on {platform.node()}")
     with translated(url):

@@ -70,7 +70,8 @@ class PassThrough:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if request.transport is None or request.transport.is_closing():
                 raise  # the client went away, not the server
-            words = one_line(str(error) or type(error).__name__, 300)
+            self._count(request, "unanswered")
+            words = _in_words(error)
             return _said(502, "upstream_failed", f"the server behind this recorder: {words}")
         async with reply:
             self._note(request, reply.status, kept)
@@ -102,7 +103,7 @@ class PassThrough:
 
     def _note(self, request: web.Request, status: int, kept: _Kept) -> None:
         """Hand the body on, if this was a generation that the server took."""
-        if request.method != "POST" or request.path not in ROUTES:
+        if not _is_generation(request):
             return
         if status != 200:
             self._recorder.count("refused")
@@ -110,6 +111,10 @@ class PassThrough:
             self._recorder.count("too_large")
         else:
             self._recorder.take(Request(request.path, bytes(kept.body), _credentials(request, self._options)))
+
+    def _count(self, request: web.Request, ending: str) -> None:
+        if _is_generation(request):
+            self._recorder.count(ending)
 
 
 class _Kept:
@@ -155,6 +160,19 @@ def _without_connection(headers: Mapping[str, str]) -> CIMultiDict[str]:
     for name in {*_OF_A_CONNECTION, *named} - {""}:
         kept.popall(name, None)
     return kept
+
+
+def _is_generation(request: web.Request) -> bool:
+    return request.method == "POST" and request.path in ROUTES
+
+
+def _in_words(error: Exception) -> str:
+    """Why there is no answer; an answer that is no HTTP is not quoted."""
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "it closed the connection before its answer was there"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"what it answered is no HTTP ({type(error).__name__})"
+    return one_line(str(error) or type(error).__name__, 300)
 
 
 def _credentials(request: web.Request, options: EngineOptions) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ ENDINGS = {
     "duplicate": "with a prompt that is kept already",
     "not_sampled": "not in the sample",
     "refused": "not answered with 200",
+    "unanswered": "that the server did not answer",
+    "unreadable": "that are no HTTP",
     "too_large": "with a body above --max-body",
     "no_case": "that are no case of a replay set",
     "enough": "after --max-cases",

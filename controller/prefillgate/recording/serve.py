@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -22,13 +23,15 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where to listen, who is told the address, and who is asked every `every_seconds` to say how it goes."""
+    """Where to listen, who is told the address, who is asked every `every_seconds` to say how it goes, and where the
+    HTTP server's own lines go."""
 
     host: str
     port: int
     ready: Callable[[str], None]
     tell: Callable[[], None]
     every_seconds: float = 60.0
+    logger: logging.Logger | None = None
 
 
 async def serve(application: web.Application, listening: Listening) -> int:
@@ -48,6 +51,7 @@ async def serve(application: web.Application, listening: Listening) -> int:
     runner = web.AppRunner(
         application,
         access_log=None,
+        logger=listening.logger or logging.getLogger(__name__),
         handler_cancellation=True,
         shutdown_timeout=DRAIN_SECONDS,
         max_line_size=HEADER_BYTES,
