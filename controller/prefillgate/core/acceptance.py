@@ -131,7 +131,10 @@ def _clean_units(chance: float, margin: float) -> int:
 
 
 def fixed_sample_units(margin: float, alpha: float, bad_allowed: int) -> int:
-    """One look only: the smallest n at which `bad_allowed` or fewer bad units promote with error <= alpha."""
+    """One look only: the smallest n at which `bad_allowed` or fewer bad units promote with error <= alpha.
+
+    Raises ValueError on impossible numbers.
+    """
     if isinstance(bad_allowed, bool) or not isinstance(bad_allowed, int) or bad_allowed < 0:
         raise ValueError(f"bad_allowed must be a whole number of at least 0, got {bad_allowed!r}")
     units = smallest_units(margin, alpha)
@@ -300,7 +303,10 @@ def more_clean_units_needed(table: AcceptanceTable, units: int, bad: int, prompt
 
 
 def unplanned_units(entry: int, prompts: int) -> int:
-    """In a log the gate did not plan: the most units one of `prompts` prompts supplies to the test at `entry`."""
+    """In a log the gate did not plan: the most units one of `prompts` prompts supplies to the test at `entry` units.
+
+    Raises ValueError for `prompts` below 1.
+    """
     if isinstance(prompts, bool) or not isinstance(prompts, int) or prompts < 1:
         raise ValueError(f"prompts must be a whole number of at least 1, got {prompts!r}")
     return -(-entry // prompts)

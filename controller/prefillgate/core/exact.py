@@ -161,7 +161,10 @@ def _upper(bad: int, units: int, alpha: float) -> float:
 
 
 def clopper_pearson(bad: int, units: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Two-sided Clopper-Pearson interval of the bad rate: each end a one-sided bound at half the error."""
+    """Two-sided Clopper-Pearson interval of the bad rate: each end a one-sided bound at half the error.
+
+    Raises ValueError for impossible numbers.
+    """
     alpha = (1.0 - _inner("confidence", confidence)) / 2
     return rate_lower_bound(bad, units, alpha), rate_upper_bound(bad, units, alpha)
 
@@ -256,7 +259,8 @@ def _climb(height: Callable[[float], float], angle: float, step: float) -> float
 
 
 def kish_effective_units(sizes: Sequence[int], rho: float = 1.0) -> float:
-    """Kish's effective sample size M^2 / (M (1 - rho) + rho sum m_i^2) of clusters of `sizes` cells.
+    """Kish's effective sample size M^2 / (M (1 - rho) + rho sum m_i^2) of M cells in clusters of `sizes` (L. Kish,
+    Survey Sampling, 1965).
 
     A diagnostic, never a count for a decision. Raises ValueError without clusters or with an empty one.
     """
@@ -270,7 +274,10 @@ def kish_effective_units(sizes: Sequence[int], rho: float = 1.0) -> float:
 
 
 def shared_prefix_units(units: int, shared: float) -> float:
-    """What `units` that share a fraction of their prefill are worth as evidence of badness: k / (1 + (k - 1) r)."""
+    """What `units` that share a fraction of their prefill are worth as evidence of badness: k / (1 + (k - 1) r).
+
+    The design effect of k cells of one cluster (`kish_effective_units`). Raises ValueError for impossible numbers.
+    """
     _whole("units", units, 1)
     _fraction("shared", shared)
     return units / (1 + (units - 1) * shared)
@@ -279,7 +286,8 @@ def shared_prefix_units(units: int, shared: float) -> float:
 def noncentral_t_above(limit: float, freedom: int, noncentrality: float = 0.0) -> float:
     """P(T > limit) of a noncentral t: the normal tail averaged over the chi variate of its denominator.
 
-    Simpson's rule: absolute error under 3e-6 from two degrees of freedom on, under 1e-10 from ten on.
+    Simpson's rule: absolute error under 3e-6 from two degrees of freedom on, under 1e-10 from ten on. Raises ValueError
+    for `freedom` below 1.
     """
     _whole("freedom", freedom, 1)
     normal = NormalDist()
@@ -297,7 +305,7 @@ def noncentral_t_above(limit: float, freedom: int, noncentrality: float = 0.0) -
 
 
 def t_limit(alpha: float, freedom: int) -> float:
-    """The value a central t exceeds with probability `alpha` (below one half)."""
+    """The value a central t exceeds with probability `alpha`. Raises ValueError unless 0 < alpha < 0.5."""
     if _inner("alpha", alpha) >= 0.5:
         raise ValueError(f"alpha must be below 0.5, got {alpha!r}")
     return _t_limit(alpha, freedom)
