@@ -24,6 +24,7 @@ import importlib.util
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import sys
@@ -40,6 +41,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = Path("controller/prefillgate/core")
 EXCUSE = "# equivalent mutant:"
 OK, SURVIVED, BROKEN = 0, 1, 2
+MEMORY = 4 * 1024**3
+MOST_SECONDS = 600  # of work, for all tests on unchanged code
+WAITING = 20  # times its seconds of work: a mutant that sleeps is ended then, however busy the machine is
 
 SWAPPED_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -249,8 +253,11 @@ class BeforeRewriting:
             sys.meta_path.insert(0, MutantFinder(self._mutant))
 
 
-def start(tree: Path, mutant: Mutant | None, tests: Sequence[str], log: Path) -> int:
-    """Fork a process that runs `tests` in the copy `tree` with the mutant in place; returns its id."""
+def start(tree: Path, mutant: Mutant | None, tests: Sequence[str], log: Path, limit_seconds: int) -> int:
+    """Fork a process that runs `tests` in the copy `tree` with the mutant in place; returns its id.
+
+    A mutant may make a loop without an end: it ends by itself after so many seconds of work, or beyond `MEMORY`.
+    """
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -258,6 +265,9 @@ def start(tree: Path, mutant: Mutant | None, tests: Sequence[str], log: Path) ->
     code = 70
     try:
         os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_seconds, limit_seconds))
+        if mutant is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         os.chdir(tree)
         sys.path.insert(0, str(tree / "controller"))
         os.environ["PYTHONPATH"] = str(tree / "controller")
@@ -334,7 +344,7 @@ class Pool:
         self._tree = tree
         self._workers = max(1, options.workers)
         self._near = bool(options.near)
-        self._limit_seconds = 0.0
+        self._limits: dict[tuple[str, ...], int] = {}
         self._stages: dict[Path, list[list[str]]] = {}
         self._jobs: list[Job] = []
         self._logs = 0
@@ -347,9 +357,16 @@ class Pool:
             found = self._stages[mutant.path] = stages(mutant.path, self._tree)
         return found[:-1] if self._near and len(found) > 1 else found
 
-    def run(self, mutants: Sequence[Mutant], limit_seconds: float) -> Results:
-        """Try them all, each stage for at most so long; survivors are printed as they are found."""
-        self._limit_seconds = limit_seconds
+    def measure(self, mutants: Sequence[Mutant]) -> float:
+        """Run the unchanged code, and take from it how long a mutant may work in the first go of its module, where
+        nearly all of them end, and in any other. Returns the seconds all tests took."""
+        firsts = {tuple(self.stages(m)[0]) for m in mutants}
+        took = unchanged(self._tree, sorted({test for m in mutants for stage in self.stages(m) for test in stage}))
+        self._limits = {(): _limit(took)} | {first: _limit(unchanged(self._tree, first)) for first in firsts}
+        return took
+
+    def run(self, mutants: Sequence[Mutant]) -> Results:
+        """Try them all; survivors are printed as they are found."""
         waiting = list(reversed(mutants))
         done = 0
         try:
@@ -370,8 +387,9 @@ class Pool:
     def _start(self, mutant: Mutant, left: list[list[str]]) -> None:
         self._logs += 1
         log = self._tree / f"log-{self._logs % (4 * self._workers)}"
-        pid = start(self._tree, mutant, left[0], log)
-        self._jobs.append(Job(mutant, left[1:], log, pid, time.monotonic() + self._limit_seconds))
+        limit = self._limits.get(tuple(left[0]), self._limits[()])
+        pid = start(self._tree, mutant, left[0], log, limit)
+        self._jobs.append(Job(mutant, left[1:], log, pid, time.monotonic() + WAITING * limit))
 
     def _collect(self) -> int:
         """Look at each job once; returns how many mutants came to their end."""
@@ -459,16 +477,23 @@ def chosen(options: argparse.Namespace, root: Path) -> list[Mutant]:
 
 
 def unchanged(tree: Path, tests: Sequence[str]) -> float:
-    """Run the tests on the unchanged copy; returns their seconds. Raises SystemExit(2) when they fail."""
-    began = time.monotonic()
+    """Run the tests on the unchanged copy; returns the seconds of work. Raises SystemExit(2) when they fail."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     log = tree / "log"
-    pid = start(tree, None, tests, log)
-    while (code := finished(pid, began + 600)) is None:
+    deadline = time.monotonic() + WAITING * MOST_SECONDS
+    pid = start(tree, None, tests, log, MOST_SECONDS)
+    while (code := finished(pid, deadline)) is None:
         time.sleep(0.05)
     if code != 0:
         print(f"the unchanged code does not pass its unit tests:\n{log.read_text(errors='replace')}")
         raise SystemExit(BROKEN)
-    return time.monotonic() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def _limit(took: float) -> int:
+    """Seconds of work a mutant gets where the unchanged code took so many."""
+    return 10 + round(5 * took)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -483,9 +508,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return OK
         preload()
         pool = Pool(tree, options)
-        took = unchanged(tree, sorted({test for m in mutants for stage in pool.stages(m) for test in stage}))
+        took = pool.measure(mutants)
         print(f"tests pass unchanged in {took:.1f} s; {len(mutants)} mutants to try", flush=True)
-        results = pool.run(mutants, limit_seconds=20 + 5 * took)
+        results = pool.run(mutants)
     print(f"{results.noticed} of {len(mutants)} mutants noticed, {len(results.survivors)} survived")
     return SURVIVED if results.survivors else OK
 
