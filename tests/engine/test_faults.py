@@ -52,16 +52,16 @@ from tests.engine.hostile import (
 
 CHAT = "/v1/chat/completions"
 REQUEST = CellRequest(CHAT, {"messages": [{"role": "user", "content": "Hi"}]}, None, 1, "n-1", "cache_off")
-FAST = EngineOptions(attempts=1, connect_timeout_seconds=2.0, read_timeout_seconds=5.0)
+ONCE = EngineOptions(attempts=1)
 
 
 @asynccontextmanager
-async def served(reply: Reply, options: EngineOptions = FAST) -> AsyncIterator[tuple[HostileServer, LlamaCpp]]:
+async def served(reply: Reply, options: EngineOptions = ONCE) -> AsyncIterator[tuple[HostileServer, LlamaCpp]]:
     async with HostileServer(reply) as server, LlamaCpp(server.url, options) as engine:
         yield server, engine
 
 
-async def answer_to(reply: Reply, options: EngineOptions = FAST, seconds: float = 5.0) -> Answer:
+async def answer_to(reply: Reply, options: EngineOptions = ONCE, seconds: float = 60.0) -> Answer:
     async with served(reply, options) as (server, engine):
         answer = await engine.generate(engine.prepare(REQUEST), seconds)
     assert len(server.seen) == 1, "a generation is sent once, whatever becomes of it"
@@ -169,10 +169,10 @@ async def test_headers_that_never_come_and_a_stream_that_stalls_end_at_the_deadl
         await exchange.say(chunk("Hel"))
         await forever.wait()
 
-    for reply, content in ((silent, ""), (stalls, "Hel")):
-        answer = await answer_to(reply, seconds=0.3)
+    for reply, content, seconds in ((silent, "", 0.3), (stalls, "Hel", 3)):
+        answer = await answer_to(reply, seconds=seconds)
         assert outcome(answer) == ("failed", "Timeout")
-        assert (answer.content, answer.detail) == (content, "no complete answer within 0.3 s")
+        assert (answer.content, answer.detail) == (content, f"no complete answer within {seconds} s")
         assert answer.prompt_tokens is None
 
 
@@ -195,8 +195,8 @@ def closed_port() -> Iterator[int]:
 
 async def test_a_refused_connection_was_never_accepted() -> None:
     with closed_port() as port:
-        async with LlamaCpp(f"http://127.0.0.1:{port}", FAST) as engine:
-            answer = await engine.generate(engine.prepare(REQUEST), 5)
+        async with LlamaCpp(f"http://127.0.0.1:{port}", ONCE) as engine:
+            answer = await engine.generate(engine.prepare(REQUEST), 60)
             with pytest.raises(TransientEngineError, match=rf"127.0.0.1:{port}/v1/models: ConnectionRefused"):
                 await engine.discover()
     assert outcome(answer) == ("refused", "ConnectionRefused")
@@ -284,7 +284,7 @@ async def test_an_endless_stream_ends_at_the_size_limit() -> None:
         while True:
             await exchange.say(chunk("x" * 1000))
 
-    answer = await answer_to(endless, replace(FAST, max_reply_bytes=100_000), seconds=60)
+    answer = await answer_to(endless, replace(ONCE, max_reply_bytes=100_000), seconds=60)
     assert outcome(answer) == ("failed", "TooLong")
     assert len(answer.raw) <= 100_000
 
@@ -294,7 +294,7 @@ async def test_a_compressed_reply_is_read_and_a_gzip_bomb_ends_at_the_size_limit
     answer = await answer_to(raw("200 OK", gzip.compress(GOOD), *headers))
     assert (outcome(answer), answer.content) == (("ok", None), "Hello you")
     bomb = gzip.compress(b" " * 50_000_000)
-    answer = await answer_to(raw("200 OK", bomb, *headers), replace(FAST, max_reply_bytes=100_000))
+    answer = await answer_to(raw("200 OK", bomb, *headers), replace(ONCE, max_reply_bytes=100_000))
     assert outcome(answer) == ("failed", "TooLong")
     assert len(answer.raw) <= 100_000
 
@@ -322,12 +322,12 @@ async def test_an_untrusted_certificate_is_a_tls_failure_and_a_trusted_one_is_no
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
     async with HostileServer(stream(GOOD), tls=server_side) as server:
-        async with LlamaCpp(server.url, FAST) as engine:
-            refused = await engine.generate(engine.prepare(REQUEST), 5)
+        async with LlamaCpp(server.url, ONCE) as engine:
+            refused = await engine.generate(engine.prepare(REQUEST), 60)
             with pytest.raises(TerminalEngineError, match="Tls"):
                 await engine.discover()
-        async with LlamaCpp(server.url, replace(FAST, ssl_context=trusting)) as engine:
-            answer = await engine.generate(engine.prepare(REQUEST), 5)
+        async with LlamaCpp(server.url, replace(ONCE, ssl_context=trusting)) as engine:
+            answer = await engine.generate(engine.prepare(REQUEST), 60)
     assert outcome(refused) == ("refused", "Tls")
     assert outcome(answer) == ("ok", None)
     assert len(server.seen) == 1
@@ -358,13 +358,13 @@ async def test_connections_are_not_kept_and_the_environments_proxy_is_ignored(mo
 
 
 async def test_key_and_headers_and_credentials_are_sent_and_never_shown() -> None:
-    options = replace(FAST, api_key="key-5", headers=(("x-team", "blue"),))
+    options = replace(ONCE, api_key="key-5", headers=(("x-team", "blue"),))
     async with served(stream(GOOD), options) as (server, engine):
-        await engine.generate(engine.prepare(REQUEST), 5)
+        await engine.generate(engine.prepare(REQUEST), 60)
     assert server.seen[0].headers["authorization"] == "Bearer key-5"
     assert server.seen[0].headers["x-team"] == "blue"
     async with HostileServer(whole({}, "404 Not Found")) as server:
-        named = LlamaCpp(server.url.replace("//", "//me:word@"), FAST)
+        named = LlamaCpp(server.url.replace("//", "//me:word@"), ONCE)
         async with named:
             with pytest.raises(TerminalEngineError) as caught:
                 await named.discover()
@@ -449,11 +449,11 @@ async def test_discovery_asks_again_while_a_model_loads_and_a_generation_never_d
         else:
             await exchange.json(PROPS if exchange.path == "/props" else LISTING)
 
-    async with served(loading, replace(FAST, attempts=3)) as (server, engine):
+    async with served(loading, replace(ONCE, attempts=3)) as (server, engine):
         identity = await engine.discover()
         assert [seen.path for seen in server.seen] == ["/v1/models"] * 3 + ["/props", "/slots", "/metrics"]
     assert identity.model == "model-a"
-    async with served(whole({"error": "busy"}, "503 Unavailable"), replace(FAST, attempts=2)) as (server, engine):
+    async with served(whole({"error": "busy"}, "503 Unavailable"), replace(ONCE, attempts=2)) as (server, engine):
         with pytest.raises(TransientEngineError, match="HTTP 503: busy"):
             await engine.discover()
         assert len(server.seen) == 2
@@ -463,7 +463,7 @@ async def test_html_in_discovery_is_quoted_and_terminal() -> None:
     page = raw("200 OK", b"<html>\x1b]0;x\x07 Welcome", "Content-Type: text/html")
     async with HostileServer(page) as server:
         with pytest.raises(TerminalEngineError, match=r"answered HTML, not JSON: “<html>.* Welcome") as caught:
-            await detect(server.url, FAST)
+            await detect(server.url, ONCE)
     assert "\x1b" not in str(caught.value) and "\x07" not in str(caught.value)
 
 
@@ -513,19 +513,19 @@ def test_engines_are_made_by_name_and_unknown_names_are_refused() -> None:
 async def test_a_server_without_props_is_taken_as_openai_compatible() -> None:
     for props in (whole({}, "404 Not Found"), raw("200 OK", b"<html>app</html>"), whole({"other": 1})):
         async with HostileServer(routes(props=props, v1_models=whole(LISTING))) as server:
-            assert (await detect(server.url, FAST)).name == "openai-compatible"
-            assert (await detect(server.url, FAST, "llama.cpp")).name == "llama.cpp"
+            assert (await detect(server.url, ONCE)).name == "openai-compatible"
+            assert (await detect(server.url, ONCE, "llama.cpp")).name == "llama.cpp"
 
 
 async def test_a_server_that_lists_no_models_is_no_model_server() -> None:
     async with HostileServer(whole({"hello": "world"})) as server:
         with pytest.raises(TerminalEngineError, match="lists no models: not an OpenAI-compatible server"):
-            await detect(server.url, FAST)
+            await detect(server.url, ONCE)
 
 
 async def test_a_wrong_model_name_is_told_with_the_right_ones() -> None:
     async with HostileServer(routes(v1_models=whole(LISTING))) as server:
-        engine = OpenAICompatible(server.url, replace(FAST, model="model-b"))
+        engine = OpenAICompatible(server.url, replace(ONCE, model="model-b"))
         async with engine:
             with pytest.raises(TerminalEngineError, match="does not serve model 'model-b'; it serves model-a"):
                 await engine.discover()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -296,6 +297,14 @@ async def test_ctrl_c_lets_an_answer_under_way_come_to_its_end(tmp_path: Path) -
         assert contents(recording) == ["x"]
 
 
+def wait_until_deaf(url: str) -> None:
+    """Return once it takes no connections any more: it has heard that it is to end."""
+    with contextlib.suppress(ConnectionRefusedError):
+        while True:
+            socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 30).close()
+            time.sleep(0.02)
+
+
 async def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     streaming = Streaming()
     async for url in started(streaming):
@@ -303,7 +312,7 @@ async def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
         async with streamed(recording) as reply:
             await anext(reply.aiter_raw())
             os.kill(recording.pid, signal.SIGINT)
-            await asyncio.sleep(1)
+            await asyncio.to_thread(wait_until_deaf, recording.url)
             assert await asyncio.to_thread(recording.stop) == 130
         await asyncio.wait_for(streaming.left.wait(), 60)
         assert "1 request: 1 kept" in recording.said

@@ -194,9 +194,8 @@ def test_the_minutes_are_the_end_of_a_run_that_was_let_begin(work: Bench) -> Non
 def test_interrupted_while_it_times_it_can_be_given_again(work: Bench) -> None:
     with start_simulated(fault=f"stall={PROBES + 1}:60") as one, start_simulated() as other:
         child = start(work.arguments(one.url, other.url, "--store", "run.db", "--max-minutes", "5"), work.folder)
-        while len(one.truth()) < PROBES:
+        while len(one.truth()) < PROBES or not one.busy():
             time.sleep(0.05)
-        time.sleep(0.5)
         child.send_signal(signal.SIGTERM)
         done = ended(child)
     assert done.code == 143

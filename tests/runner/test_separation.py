@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from prefillgate.cli.errors import CouldNotMeasure
+from prefillgate.cli.running import execute
 from prefillgate.core.cells import CANDIDATE, Status
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import CellMeasured, Event, Purpose
 from prefillgate.core.schedule import Separate
+from prefillgate.replay.clock import SystemClock
 from tests.support.runs import Bench, Watch, bench, ended, measured, start, stored
 from tests.support.simulated import SimulatedServer, free_port, start_simulated
 
 BAD = ["bad-rate=0.9"]
+
+
+class NotedClock(SystemClock):
+    """The machine's clock, which remembers how long it was asked to wait."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        await super().sleep(seconds)
 
 
 def restart_once(server: SimulatedServer, **options: Any) -> Any:
@@ -71,20 +84,22 @@ def test_the_candidates_epoch_is_looked_at_often_and_a_new_one_is_used_soon(
     healthy: SimulatedServer, tmp_path: Path
 ) -> None:
     work = bench(tmp_path)
-    looks: list[float] = []
-    restarted: list[float] = []
+    clock = NotedClock()
+    looks: list[int] = []
 
     def act(gate: Gate, step: Separate) -> None:
-        looks.append(time.time())
+        looks.append(step.number)
         if len(looks) == 3:
             candidate.restart()
-            restarted.append(time.time())
 
     with start_simulated(seed=2, text_seed=9, fault=BAD) as candidate:
-        _, gate = verdict_after(work, healthy.url, candidate, Watch(waits=[act]))
-    first = min(e.cell.started_at or 0 for e in measured(gate) if e.purpose is Purpose.REPLICATE)
-    assert all(later - earlier < 5 for earlier, later in pairwise(looks[:3]))
-    assert restarted[0] < first < restarted[0] + 15
+        finished = asyncio.run(execute(work.request(healthy.url, candidate.url), Watch(waits=[act]), clock))
+        finished.journal.close()
+    (replicate,) = finished.verdict.replicates
+    assert (replicate.separation, set(looks)) == ("restart", {1})
+    pauses = [seconds for seconds in clock.waits if seconds >= 1]
+    assert len(pauses) == len(looks) - 1 >= 2, "one between two looks, none after the look that saw the new life"
+    assert set(pauses) == {2.0}
 
 
 def test_a_run_without_a_terminal_waits_for_the_restart_and_ends_in_a_rollback(

@@ -317,9 +317,8 @@ def test_interrupted_it_tells_what_is_known(tmp_path: Path, number: signal.Signa
     place = bench(tmp_path, cases=4)
     with start_simulated(fault=f"stall={PROBES + 3}:60") as server:
         child = start(["replayset", "try", place.set_path.name, "--server", server.url, "--json"], tmp_path)
-        while len(server.truth()) < PROBES + 2:
+        while len(server.truth()) < PROBES + 2 or not server.busy():  # into the third case
             time.sleep(0.05)
-        time.sleep(0.5)  # into the third case
         child.send_signal(number)
         done = ended(child)
     assert done.code == code

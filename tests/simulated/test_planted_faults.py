@@ -292,16 +292,17 @@ def test_slow_servers_report_slow_times() -> None:
 
 
 def test_the_first_requests_may_be_refused_and_one_may_stall() -> None:
+    impatient = httpx.Timeout(30, read=0.1)
     with start_simulated(fault=["http-503-first=2", "stall=4:0.3"]) as server:
         replies = [post(server, {"prompt": case("x")}) for _ in range(2)]
         assert [(reply.status_code, reply.headers["retry-after"]) for reply in replies] == [(503, "1")] * 2
         ask(server, case("x"))
-        with pytest.raises(httpx.ReadTimeout), httpx.Client(trust_env=False, timeout=0.1) as client:
+        with pytest.raises(httpx.ReadTimeout), httpx.Client(trust_env=False, timeout=impatient) as client:
             client.post(server.url + "/v1/completions", json={"prompt": case("x")})
 
 
 def test_a_loading_server_answers_503_and_then_serves() -> None:
-    with start_simulated(fault="load-seconds=1.5") as server:
+    with start_simulated(fault="load-seconds=4") as server:
         reply = get(server, "/health")
         assert (reply.status_code, reply.json()["error"]["message"]) == (503, "Loading model")
         while get(server, "/health").status_code == 503:

@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 _START_SECONDS = 60
 _STOP_SECONDS = 30
 
@@ -105,6 +107,11 @@ class SimulatedServer:
         if not self.truth_path.exists():
             return []
         return [json.loads(line) for line in self.truth_path.read_text(encoding="utf-8").split("\n") if line]
+
+    def busy(self) -> bool:
+        """Whether it is at work on an answer."""
+        slots = httpx.get(self.url + "/slots", timeout=60, trust_env=False).json()
+        return any(slot["is_processing"] for slot in slots)
 
     def __enter__(self) -> SimulatedServer:
         return self
