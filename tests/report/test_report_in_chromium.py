@@ -6,10 +6,12 @@ import functools
 import http.server
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from prefillgate.core.decision import Reason
 from prefillgate.core.journal import Texts
 from prefillgate.core.verdict import Verdict
 from prefillgate.report import render
@@ -84,6 +86,20 @@ async def test_a_report_fits_every_screen_and_asks_for_nothing_but_itself(
             assert await page.evaluate("[document.documentElement.scrollWidth, innerWidth]") == [width, width]
             assert page.requests() == [address]
             assert page.complaints() == []
+
+
+async def test_the_reason_stands_on_one_line_in_every_window(browser: chromium.Chromium, tmp_path: Path) -> None:
+    height = "e.offsetHeight / parseFloat(getComputedStyle(e).lineHeight)"
+    lines = f"[...document.querySelectorAll('.reason dd')].map(e => {height})"
+    verdict = verdicts.confirmed()
+    async with browser.page() as page:
+        for reason in Reason:
+            address = saved(tmp_path, replace(verdict, decision=replace(verdict.decision, reason=reason)))
+            for width in (400, 1000, 1400):
+                await page.screen(width)
+                await page.load(address)
+                assert await page.evaluate(lines) == [1], (reason, width)
+                assert await page.evaluate("document.documentElement.scrollWidth") == width
 
 
 async def test_the_style_sheet_is_let_in_by_the_pages_own_policy(browser: chromium.Chromium, tmp_path: Path) -> None:
