@@ -75,7 +75,7 @@ def test_replies_are_the_servers_byte_for_byte_streamed_and_not_with_the_real_se
         assert refused.status_code >= 400
         assert recording.stop() == 130
         assert len(recording.cases()) == 2
-        assert "3 requests: 2 kept, 1 not answered with 200" in recording.said
+        assert f"3 requests: 2 kept, 1 not answered with 200 (1 with {refused.status_code})" in recording.said
 
 
 def test_a_recorded_set_lints_and_is_tried_on_the_server_it_came_from(
@@ -323,6 +323,7 @@ def test_a_server_that_is_not_there_is_502_in_its_own_words_and_asked_once(tmp_p
         reply = post(recording.url, chat("x"))
         assert reply.status_code == 502
         assert "the server behind this recorder: Cannot connect" in reply.json()["error"]["message"]
+        httpx.get(f"{recording.url}/v1/models", trust_env=False)
         assert recording.stop(signal.SIGTERM) == 143
     assert recording.cases() == []
     assert recording.said[-2] == "1 request: 0 kept, 1 that the server did not answer"
@@ -352,6 +353,20 @@ async def test_an_answer_that_is_no_http_is_502_unquoted_and_counted(answer: byt
             await asyncio.to_thread(recording.stop)
     assert (reply.status_code, reply.json()["error"]["message"]) == (502, f"the server behind this recorder: {words}")
     assert recording.said[-2] == "1 request: 0 kept, 1 that the server did not answer"
+
+
+def test_what_was_refused_is_counted_by_its_status_and_not_kept(tmp_path: Path) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.Response(status=(await request.json())["max_tokens"])
+
+    app = web.Application()
+    app.router.add_post(CHAT, refuse)
+    with serving(app) as url, Recording(url, tmp_path / "set.jsonl") as recording:
+        for status in (429, 200, 503, 429):
+            assert post(recording.url, {**chat(f"q{status}"), "max_tokens": status}).status_code == status
+        recording.stop()
+    assert contents(recording) == ["q200"]
+    assert "4 requests: 1 kept, 3 not answered with 200 (2 with 429, 1 with 503)" in recording.said
 
 
 def test_sample_max_cases_and_no_scrub_do_what_they_say(echoing: str, tmp_path: Path) -> None:

@@ -215,9 +215,20 @@ def _tell(recorder: Recorder, options: dict[str, Any]) -> None:
     from prefillgate.recording.recorder import ENDINGS
 
     counts = recorder.counts
-    parts = [f"{counts[name]} {words}" for name, words in ENDINGS.items() if counts[name] or name == "kept"]
+    statuses = ", ".join(f"{count} with {status}" for status, count in sorted(recorder.refused.items()))
+    more = {"refused": f" ({statuses})"}
+    parts = [
+        f"{counts[name]} {words}{more.get(name, '')}"
+        for name, words in ENDINGS.items()
+        if counts[name] or name == "kept"
+    ]
     total = sum(counts.values())
-    say(f"{total} request{'' if total == 1 else 's'}: {', '.join(parts)}", "counts", counts=dict(counts))
+    say(
+        f"{total} request{'' if total == 1 else 's'}: {', '.join(parts)}",
+        "counts",
+        counts=dict(counts),
+        statuses=dict(recorder.refused),
+    )
     if options["scrub"]:
         found = recorder.scrubbed()
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items())) or "nothing"

@@ -106,7 +106,7 @@ class PassThrough:
         if not _is_generation(request):
             return
         if status != 200:
-            self._recorder.count("refused")
+            self._recorder.count_refused(status)
         elif kept.body is None:
             self._recorder.count("too_large")
         else:

@@ -75,6 +75,7 @@ class Recorder:
         self._ending = False
         self._said: set[str] = set()
         self.counts: Counter[str] = Counter()
+        self.refused: Counter[int] = Counter()  # by HTTP status
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
@@ -94,6 +95,12 @@ class Recorder:
         """Note a request that is not kept, by one of `ENDINGS`."""
         with self._wake:
             self.counts[ending] += 1
+
+    def count_refused(self, status: int) -> None:
+        """Note a request that was answered with another status than 200."""
+        with self._wake:
+            self.refused[status] += 1
+        self.count("refused")
 
     def close(self) -> None:
         """Write what is queued and end."""
