@@ -7,6 +7,7 @@ them. Other work stands at /api/extra/perf.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from prefillgate.core.cells import ColdProof
@@ -15,19 +16,16 @@ from prefillgate.engines.base import Activity, Body, Identity, Look, TerminalEng
 from prefillgate.engines.common import CHAT, COMPLETIONS
 from prefillgate.engines.http import HttpLane, HttpStatusError
 from prefillgate.engines.openai_routes import ColdMeans, OpenAIRoutes, as_object, as_text, as_whole, put_nonce
-from prefillgate.engines.probing import DIRECTLY, ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_PLAN, nonce_words
 
 NAME = "koboldcpp"
 VERSION, PERF, CONTEXT = "/api/extra/version", "/api/extra/perf", "/api/extra/true_max_context_length"
 _OTHER = "none: serve the model by llama-server, which tells cached tokens"
-PLAN = ProbePlan(ColdProof.NONCE, (COMPLETIONS, CHAT), {"max_tokens": 2, "temperature": 0})
-WORDS = ProbeWords(
+PLAN = replace(NONCE_PLAN, routes=(COMPLETIONS, CHAT))
+WORDS = nonce_words(
     no_counter="KoboldCpp tells no cached tokens: independence unknown; no flag of it gives them: serve the model by "
     "llama-server",
     cache_off="KoboldCpp fills in a 0",
-    knob_ignored="a new nonce does not make the prompt new",
-    knob_flag=DIRECTLY,
-    no_metrics=None,
 )
 FLAGS: Mapping[str, str] = {
     capability.FRESH: _OTHER,

@@ -40,7 +40,7 @@ from prefillgate.engines.openai_routes import (
     models_of,
     put_nonce,
 )
-from prefillgate.engines.probing import NONCE_INSTEAD, ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_INSTEAD, TWO_TOKENS_FORCED, ProbePlan, ProbeWords
 from prefillgate.engines.prometheus import NOT_THERE, Scrape, Series, activity_of, counters_of
 from prefillgate.engines.token_count import count_prompt_tokens
 
@@ -71,7 +71,7 @@ SERIES = Series(
     waiting=_names("requests_deferred"),
 )
 _TOTALS = frozenset(str(name) for names in SERIES.totals.values() for name in names)
-PLAN = ProbePlan(ColdProof.CACHE_OFF, (COMPLETIONS,), {"max_tokens": 2, "temperature": 0.0, "ignore_eos": True})
+PLAN = ProbePlan(ColdProof.CACHE_OFF, (COMPLETIONS,), TWO_TOKENS_FORCED)
 WORDS = ProbeWords(
     no_counter="the server tells no cached tokens: independence unknown; newer builds tell `timings.cache_n`",
     cache_off="the prompt cache is off (--no-cache-prompt)",

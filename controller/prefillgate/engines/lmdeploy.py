@@ -12,11 +12,10 @@ from typing import ClassVar
 
 from prefillgate.core.cells import ColdProof
 from prefillgate.engines import capability
-from prefillgate.engines.common import CHAT, COMPLETIONS
 from prefillgate.engines.http import HttpLane
 from prefillgate.engines.openai_routes import ColdMeans, put_nonce
 from prefillgate.engines.owners import models_owned_by
-from prefillgate.engines.probing import DIRECTLY, ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_PLAN, nonce_words
 from prefillgate.engines.prometheus import Less, Series
 from prefillgate.engines.resting import RestingGauges
 
@@ -33,13 +32,10 @@ SERIES = Series(
     waiting=("lmdeploy:num_requests_waiting",),
     start=("process_start_time_seconds",),
 )
-PLAN = ProbePlan(ColdProof.NONCE, (CHAT, COMPLETIONS), {"max_tokens": 2, "temperature": 0})
-WORDS = ProbeWords(
+WORDS = nonce_words(
     no_counter="the reply tells no usage.prompt_tokens_details.cached_tokens: independence unknown; LMDeploy 0.16 or "
     "later tells it on /v1/chat/completions, with --backend pytorch --enable-prefix-caching",
     cache_off="prefix caching is off or the engine is TurboMind (--backend pytorch --enable-prefix-caching)",
-    knob_ignored="a new nonce does not make the prompt new",
-    knob_flag=DIRECTLY,
     no_metrics="no totals at /metrics: start LMDeploy with --enable-metrics for a second witness",
 )
 _COUNTED = "--backend pytorch --enable-prefix-caching, in LMDeploy 0.16 or later"
@@ -64,5 +60,5 @@ class LMDeploy(RestingGauges):
     shares_blocks = True  # its trie of blocks is shared by all requests
     series = SERIES
     cold_means: ClassVar[Mapping[str, ColdMeans]] = {ColdProof.NONCE: put_nonce}
-    plan = PLAN
+    plan = NONCE_PLAN
     words = WORDS

@@ -16,7 +16,7 @@ from prefillgate.core.cells import ColdProof
 from prefillgate.engines import capability
 from prefillgate.engines.assemble import Assembly
 from prefillgate.engines.base import Answer, Body, Capabilities, CellRequest, Identity
-from prefillgate.engines.common import CHAT, COMPLETIONS, Counts
+from prefillgate.engines.common import Counts
 from prefillgate.engines.http import EngineOptions, HttpLane
 from prefillgate.engines.openai_routes import (
     ColdMeans,
@@ -28,20 +28,16 @@ from prefillgate.engines.openai_routes import (
     put_nonce,
     read_usage,
 )
-from prefillgate.engines.probing import DIRECTLY, ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_PLAN, nonce_words
 from prefillgate.engines.token_count import posted_object
 from prefillgate.report.clean import one_line
 
 NAME = "ollama"
 _NEWER = "Ollama 0.34 or later, which tells usage.prompt_tokens_details.cached_tokens"
-PLAN = ProbePlan(ColdProof.NONCE, (CHAT, COMPLETIONS), {"max_tokens": 2, "temperature": 0})
-WORDS = ProbeWords(
+WORDS = nonce_words(
     no_counter=f"Ollama tells no cached tokens here: independence unknown; what would give it: {_NEWER}, "
     "and a model that it runs itself (llama-server or MLX)",
     cache_off="this model's runner keeps no prompts",
-    knob_ignored="a new nonce does not make the prompt new",
-    knob_flag=DIRECTLY,
-    no_metrics=None,
 )
 FLAGS: Mapping[str, str] = {
     capability.FRESH: _NEWER,
@@ -63,7 +59,7 @@ class Ollama(OpenAIRoutes):
     name = NAME
     shares_blocks = False  # each runner keeps its own slots
     cold_means: ClassVar[Mapping[str, ColdMeans]] = {ColdProof.NONCE: put_nonce}
-    plan = PLAN
+    plan = NONCE_PLAN
     words = WORDS
 
     def __init__(self, url: str, options: EngineOptions | None = None) -> None:

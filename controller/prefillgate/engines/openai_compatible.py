@@ -12,10 +12,9 @@ from typing import ClassVar
 
 from prefillgate.core.cells import ColdProof
 from prefillgate.engines import capability
-from prefillgate.engines.common import CHAT, COMPLETIONS
 from prefillgate.engines.http import HttpLane
 from prefillgate.engines.openai_routes import ColdMeans, OpenAIRoutes, model_entries, put_nonce
-from prefillgate.engines.probing import DIRECTLY, ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_PLAN, nonce_words
 
 NAME = "openai-compatible"
 _COUNTER_FLAGS = "--enable-prompt-tokens-details (vLLM), --enable-cache-report (SGLang)"
@@ -24,16 +23,12 @@ FLAGS: Mapping[str, str] = {
     capability.FRESH: _COUNTER_FLAGS,
     capability.COUNTER: f"{_COUNTER_FLAGS}, and prefix caching on",
 }
-PLAN = ProbePlan(ColdProof.NONCE, (CHAT, COMPLETIONS), {"max_tokens": 2, "temperature": 0})
-WORDS = ProbeWords(
+WORDS = nonce_words(
     no_counter=(
         "the reply tells no usage.prompt_tokens_details.cached_tokens: independence unknown; vLLM tells it with "
         "--enable-prompt-tokens-details, SGLang with --enable-cache-report"
     ),
     cache_off="prefix caching is off",
-    knob_ignored="a new nonce does not make the prompt new",
-    knob_flag=DIRECTLY,
-    no_metrics=None,
 )
 
 
@@ -49,5 +44,5 @@ class OpenAICompatible(OpenAIRoutes):
     name = NAME
     shares_blocks = False  # not known to; the runner never has two requests in flight
     cold_means: ClassVar[Mapping[str, ColdMeans]] = {ColdProof.NONCE: put_nonce}
-    plan = PLAN
+    plan = NONCE_PLAN
     words = WORDS

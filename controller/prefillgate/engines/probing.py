@@ -19,9 +19,11 @@ from prefillgate.engines.base import (
     TerminalEngineError,
     TransientEngineError,
 )
-from prefillgate.engines.common import CHAT
+from prefillgate.engines.common import CHAT, COMPLETIONS
 
 FRESH_SHARE = 0.05  # STATISTICS.md section 1: fresh means cached / prompt <= 0.05
+TWO_TOKENS: Body = {"max_tokens": 2, "temperature": 0}
+TWO_TOKENS_FORCED: Body = {**TWO_TOKENS, "ignore_eos": True}
 NONCE_INSTEAD = "--engine openai-compatible on both arms, which puts a nonce on the prompt's first line"
 DIRECTLY = "no gateway in the path that strips the prompt's first line or answers from a cache of its own"
 NO_PROMPT_TOKENS = "the server tells no prompt tokens, so cached tokens are a share of nothing: independence unknown"
@@ -65,6 +67,9 @@ class ProbePlan:
         return CellRequest(path, body, model, 1, step.nonce, step.proof, stream=False)
 
 
+NONCE_PLAN = ProbePlan(ColdProof.NONCE, (CHAT, COMPLETIONS), TWO_TOKENS)
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeWords:
     """What a family says of a capability that the probe did not see. Each names the flag that would give it."""
@@ -74,6 +79,11 @@ class ProbeWords:
     knob_ignored: str  # "`cache_prompt: false` is not honoured"
     knob_flag: str  # what would give a knob that is honoured: "a build that honours cache_prompt"
     no_metrics: str | None  # a whole sentence; None: this family has no totals at all
+
+
+def nonce_words(no_counter: str, cache_off: str, no_metrics: str | None = None) -> ProbeWords:
+    """The words of a family without a knob of its own."""
+    return ProbeWords(no_counter, cache_off, "a new nonce does not make the prompt new", DIRECTLY, no_metrics)
 
 
 async def run_probe(

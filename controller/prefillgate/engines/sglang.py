@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from prefillgate.core.cells import ColdProof
 from prefillgate.engines import capability
 from prefillgate.engines.assemble import Assembly
-from prefillgate.engines.base import Activity, Body, CellRequest, Identity, Look
-from prefillgate.engines.common import CHAT, COMPLETIONS, BodyEditor, Counts, count
+from prefillgate.engines.base import Activity, Body, Identity, Look
+from prefillgate.engines.common import Counts, count
 from prefillgate.engines.http import HttpLane
 from prefillgate.engines.openai_routes import (
     NOT_TOLD,
@@ -27,13 +26,13 @@ from prefillgate.engines.openai_routes import (
     as_whole,
     entry_of,
     models_of,
-    put_nonce,
     read_usage,
 )
 from prefillgate.engines.owners import models_owned_by
-from prefillgate.engines.probing import NONCE_INSTEAD, ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_INSTEAD, ProbeWords
 from prefillgate.engines.prometheus import Less, Series
 from prefillgate.engines.resting import RestingGauges
+from prefillgate.engines.salted import PLAN, SALTED_FLAGS, salted
 
 NAME = "sglang"
 _PROMPT, _CACHED = "sglang:prompt_tokens_total", "sglang:cached_tokens_total"
@@ -74,6 +73,7 @@ _TOLD = (
 )
 # What gives a capability that is missing, for `prefillgate doctor`.
 FLAGS: Mapping[str, str] = {
+    **SALTED_FLAGS,
     capability.FRESH: "--enable-cache-report, --enable-metrics, no --disable-radix-cache, a build that has cache_salt",
     capability.COUNTER: "--enable-cache-report with --enable-metrics, and no --disable-radix-cache",
     capability.WITNESS: "--enable-metrics",
@@ -81,11 +81,8 @@ FLAGS: Mapping[str, str] = {
     capability.EPOCH: "a build whose /metrics tells when it was started (process_start_time_seconds)",
     capability.BUILD: "a build whose /server_info tells version",
     capability.WEIGHTS: "a build that answers /model_info",
-    capability.CONTEXT: "a build whose /v1/models tells max_model_len",
     capability.SPECULATION: "a build that answers /server_info",
-    capability.KEY: "--api-key-file, if it shall ask for one",
 }
-PLAN = ProbePlan(ColdProof.SALT, (COMPLETIONS, CHAT), {"max_tokens": 2, "temperature": 0.0, "ignore_eos": True})
 WORDS = ProbeWords(
     no_counter=(
         "the replies tell no cached tokens: independence unknown; start SGLang with --enable-cache-report and "
@@ -103,20 +100,14 @@ async def recognise(lane: HttpLane) -> bool:
     return await models_owned_by(lane, "sglang")
 
 
-def _salt(editor: BodyEditor, request: CellRequest) -> None:
-    editor.set("cache_salt", request.nonce)
-    # What a reply leaves out otherwise; builds that know nothing of these fields ignore them.
-    editor.set("return_cached_tokens_details", True)
-    editor.set("return_meta_info", True)
-
-
 class Sglang(RestingGauges):
     """One SGLang server. Use as an async context manager."""
 
     name = NAME
     shares_blocks = True
     series = SERIES
-    cold_means: ClassVar[Mapping[str, ColdMeans]] = {ColdProof.SALT: _salt, ColdProof.NONCE: put_nonce}
+    # What a reply leaves out otherwise; builds that know nothing of these fields ignore them.
+    cold_means: ClassVar[Mapping[str, ColdMeans]] = salted(str, "return_cached_tokens_details", "return_meta_info")
     plan = PLAN
     words = WORDS
     not_told = NOT_TOLD

@@ -27,7 +27,7 @@ from prefillgate.engines.common import CHAT, COMPLETIONS, BodyEditor
 from prefillgate.engines.http import EngineOptions, HttpLane
 from prefillgate.engines.openai_routes import ColdMeans, as_object, as_text, put_nonce
 from prefillgate.engines.owners import models_owned_by
-from prefillgate.engines.probing import DIRECTLY, NONCE_INSTEAD, ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_INSTEAD, TWO_TOKENS_FORCED, ProbePlan, ProbeWords, nonce_words
 from prefillgate.engines.prometheus import Less, Scrape, Series
 from prefillgate.engines.resting import RestingGauges
 
@@ -50,9 +50,8 @@ SERIES = Series(
     path="/prometheus/metrics",
     unset={_CACHED: _PROMPT},  # a total with labels is left out until something raises it
 )
-_SHORT: Body = {"temperature": 0, "ignore_eos": True}
-PLAN = ProbePlan(ColdProof.SALT, (CHAT,), {**_SHORT, "max_tokens": 2})
-NONCE_PLAN = ProbePlan(ColdProof.NONCE, (CHAT, COMPLETIONS), {**_SHORT, "max_tokens": 2})
+PLAN = ProbePlan(ColdProof.SALT, (CHAT,), TWO_TOKENS_FORCED)
+NONCE_PLAN = ProbePlan(ColdProof.NONCE, (CHAT, COMPLETIONS), TWO_TOKENS_FORCED)
 WORDS = ProbeWords(
     no_counter="the reply tells no usage.prompt_tokens_details.cached_tokens: independence unknown; trtllm-serve 1.1 "
     "or later tells it",
@@ -63,7 +62,7 @@ WORDS = ProbeWords(
     "file (--extra_llm_api_options) for a second witness",
 )
 COMPLETIONS_PLAN = replace(NONCE_PLAN, routes=(COMPLETIONS,))
-NONCE_WORDS = replace(WORDS, knob_ignored="a new nonce does not make the prompt new", knob_flag=DIRECTLY)
+NONCE_WORDS = nonce_words(WORDS.no_counter, WORDS.cache_off, WORDS.no_metrics)
 FLAGS: Mapping[str, str] = {
     capability.FRESH: "kv_cache_config.enable_block_reuse: true, and trtllm-serve 1.1 or later",
     capability.COUNTER: "kv_cache_config.enable_block_reuse: true, and trtllm-serve 1.1 or later",

@@ -12,7 +12,7 @@ from typing import ClassVar
 from prefillgate.core.cells import ColdProof
 from prefillgate.engines import capability
 from prefillgate.engines.base import Body, Identity
-from prefillgate.engines.common import CHAT, COMPLETIONS, BodyEditor
+from prefillgate.engines.common import BodyEditor
 from prefillgate.engines.http import HttpLane
 from prefillgate.engines.openai_routes import (
     ColdMeans,
@@ -23,7 +23,7 @@ from prefillgate.engines.openai_routes import (
     as_whole,
     put_nonce,
 )
-from prefillgate.engines.probing import DIRECTLY, ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_PLAN, nonce_words
 from prefillgate.engines.prometheus import Series
 
 NAME = "tgi"
@@ -33,14 +33,10 @@ SERIES = Series(
     running=("tgi_batch_current_size",),
     waiting=("tgi_queue_size",),
 )
-PLAN = ProbePlan(ColdProof.NONCE, (CHAT, COMPLETIONS), {"max_tokens": 2, "temperature": 0})
-WORDS = ProbeWords(
+WORDS = nonce_words(
     no_counter="TGI tells no cached tokens: independence unknown; no flag of it gives them: serve the model by an "
     "engine that tells them (vLLM, SGLang, llama.cpp)",
     cache_off="TGI fills in a 0",
-    knob_ignored="a new nonce does not make the prompt new",
-    knob_flag=DIRECTLY,
-    no_metrics=None,
 )
 FLAGS: Mapping[str, str] = {
     capability.FRESH: _OTHER,
@@ -61,7 +57,7 @@ class TGI(OpenAIRoutes):
     shares_blocks = True  # its radix tree is shared by all requests
     series = SERIES
     cold_means: ClassVar[Mapping[str, ColdMeans]] = {ColdProof.NONCE: put_nonce}
-    plan = PLAN
+    plan = NONCE_PLAN
     words = WORDS
 
     async def _describe(self, entries: list[Body], model: str | None) -> Identity:

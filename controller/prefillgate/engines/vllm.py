@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from prefillgate.core.cells import ColdProof
 from prefillgate.engines import capability
 from prefillgate.engines.assemble import Assembly
 from prefillgate.engines.base import Answer, Body, CellRequest, Identity
-from prefillgate.engines.common import CHAT, COMPLETIONS, BodyEditor, Counts, count, milliseconds
+from prefillgate.engines.common import Counts, count, milliseconds
 from prefillgate.engines.http import HttpLane
 from prefillgate.engines.openai_routes import (
     NOT_TOLD,
@@ -28,12 +27,12 @@ from prefillgate.engines.openai_routes import (
     as_whole,
     entry_of,
     models_of,
-    put_nonce,
     read_usage,
 )
 from prefillgate.engines.owners import models_owned_by
-from prefillgate.engines.probing import NONCE_INSTEAD, ProbePlan, ProbeWords
+from prefillgate.engines.probing import NONCE_INSTEAD, ProbeWords
 from prefillgate.engines.prometheus import Less, Samples, Scrape, Series
+from prefillgate.engines.salted import PLAN, SALTED_FLAGS, salted
 
 NAME = "vllm"
 SERIES = Series(
@@ -62,6 +61,7 @@ EXTERNAL_HITS = "vllm:external_prefix_cache_hits_total"
 _TOLD = ("block_size", "cache_dtype", "enable_prefix_caching", "sliding_window", "cpu_offload_gb")
 # What gives a capability that is missing, for `prefillgate doctor`.
 FLAGS: Mapping[str, str] = {
+    **SALTED_FLAGS,
     capability.FRESH: "--enable-prompt-tokens-details, --enable-prefix-caching, and no external KV connector",
     capability.COUNTER: "--enable-prompt-tokens-details, and --enable-prefix-caching (the default)",
     capability.WITNESS: "no --disable-log-stats, so that /metrics counts",
@@ -70,11 +70,8 @@ FLAGS: Mapping[str, str] = {
     capability.TIMES: "--enable-per-request-metrics",
     capability.BUILD: "a build that answers /version",
     capability.WEIGHTS: "a build whose /v1/models tells root",
-    capability.CONTEXT: "a build whose /v1/models tells max_model_len",
     capability.SPECULATION: "no --disable-log-stats, so that /metrics tells of drafts",
-    capability.KEY: "--api-key-file, if it shall ask for one",
 }
-PLAN = ProbePlan(ColdProof.SALT, (COMPLETIONS, CHAT), {"max_tokens": 2, "temperature": 0.0, "ignore_eos": True})
 WORDS = ProbeWords(
     no_counter=(
         "the replies tell no cached tokens: independence unknown; start vLLM with --enable-prompt-tokens-details"
@@ -96,19 +93,14 @@ def salt_of(nonce: str) -> str:
     return hashlib.sha256(nonce.encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def _salt(editor: BodyEditor, request: CellRequest) -> None:
-    editor.set("cache_salt", salt_of(request.nonce))
-    # Some versions tell a request's own figures only if the request asks; the others ignore the field.
-    editor.set("include_metrics", True)
-
-
 class Vllm(OpenAIRoutes):
     """One vLLM server. Use as an async context manager."""
 
     name = NAME
     shares_blocks = True
     series = SERIES
-    cold_means: ClassVar[Mapping[str, ColdMeans]] = {ColdProof.SALT: _salt, ColdProof.NONCE: put_nonce}
+    # Some versions tell a request's own figures only if the request asks; the others ignore the field.
+    cold_means: ClassVar[Mapping[str, ColdMeans]] = salted(salt_of, "include_metrics")
     plan = PLAN
     words = WORDS
     not_told = NOT_TOLD
