@@ -91,7 +91,9 @@ async def test_a_flag_that_is_ignored_is_told() -> None:
         async with IkLlamaCpp(server.url, SHORT) as engine:
             shown = await engine.probe("salt", None)
     assert (shown.counter_alive, shown.cold_proof) == (True, None)
-    assert "`cache_prompt: false` is not honoured: 0 and 120 of 121 prompt tokens" in shown.findings[0]
+    assert (
+        "`cache_prompt: false` is not honoured: by the replies' own count 0 and 120 of 121 prompt" in shown.findings[0]
+    )
 
 
 async def test_a_newer_build_that_tells_cache_n_is_read_by_it() -> None:

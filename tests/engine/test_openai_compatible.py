@@ -90,9 +90,9 @@ def counting(*cached: Any) -> Reply:
     [
         ((0, 96, 5), True, "nonce", None),
         ((5, 6, 5), True, "nonce", None),
-        ((0, 96, 6), True, None, "a new nonce does not make the prompt new: 0 and 6 of 100 prompt tokens"),
-        ((6, 96, 0), True, None, "a new nonce does not make the prompt new: 6 and 0 of 100 prompt tokens"),
-        ((0, 96, 96), True, None, "a new nonce does not make the prompt new: 0 and 96 of 100 prompt tokens"),
+        ((0, 96, 6), True, None, "by the replies' own count 0 and 6 of 100 prompt tokens"),
+        ((6, 96, 0), True, None, "by the replies' own count 6 and 0 of 100 prompt tokens"),
+        ((0, 96, 96), True, None, "by the replies' own count 0 and 96 of 100 prompt tokens"),
         ((0, 0, 0), False, None, "an exact repeat was reported with 0 cached tokens"),
         ((99, 99, 99), False, None, "never sent before was reported with 99 of 100 tokens cached: the counter cannot"),
         ((5, 5, 5), False, None, "an exact repeat was reported with 5 cached tokens: the counter is dead"),

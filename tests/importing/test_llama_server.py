@@ -43,18 +43,27 @@ def counts(found: list[Found]) -> list[tuple[int | None, int | None, int | None,
     return [(cell.prompt_tokens, cell.cached_tokens, cell.processed_tokens, cell.output_tokens) for cell in told]
 
 
-def test_at_default_verbosity_a_real_log_tells_what_was_processed_and_not_the_prompts_length() -> None:
+def test_at_default_verbosity_a_real_log_tells_the_prompts_length_by_the_release_of_its_slot() -> None:
     found = real("default.log")
     assert counts(found) == [
-        (None, None, 32, 6),
-        (None, None, 34, 6),
-        (None, None, 5, 4),
-        (None, None, 34, 4),
+        (32, 0, 32, 6),
+        (34, 0, 34, 6),
+        (34, 29, 5, 4),
+        (34, 0, 34, 4),
         (None, None, None, None),
     ]
+    classes = [item.cell_class.value for item in classify([each.line.cell for each in cells(found)[:4]])]
+    assert classes == ["fresh", "fresh", "orphan", "fresh"]
     first = cells(found)[0].line.cell
     assert (first.prefill_ms, first.decode_ms, first.started_at) == (347.53, 349.18, None)
     assert cells(found)[0].label == "gemma-3-270m-q4_k_m.gguf"
+    assert [each.what for each in found if isinstance(each, Absent)] == ["prompts", "outputs"]
+
+
+def test_without_the_releases_of_its_slots_a_log_tells_no_length_and_the_flag_that_would() -> None:
+    kept = [line for line in (LOGS / "default.log").read_bytes().split(b"\n") if b" release: " not in line]
+    found = read(b"\n".join(kept))
+    assert counts(found)[:4] == [(None, None, 32, 6), (None, None, 34, 6), (None, None, 5, 4), (None, None, 34, 4)]
     told = {each.what: each.flag for each in found if isinstance(each, Absent)}
     assert set(told) == {"prompts", "outputs", "prompt length", "cached tokens"}
     assert told["prompt length"] == told["cached tokens"]
@@ -100,6 +109,45 @@ def test_choices_share_the_length_that_only_their_parent_tells() -> None:
     for task in (8, 7):
         log += "".join(f"slot print_timing: id  0 | task {task} | {line}\n" for line in FIGURES.splitlines())
     assert [told[:2] for told in counts(read(log))] == [(40, 8), (40, 8)]
+
+
+@pytest.mark.parametrize(
+    ("between", "release", "told"),
+    [
+        ("", "n_tokens = 45, truncated = 0", (40, 8)),
+        ("", "n_tokens = 37, truncated = 0", (32, 0)),
+        ("", "n_tokens = 36, truncated = 0", (None, None)),  # less than was processed
+        ("", "n_tokens = 45, truncated = 1", (None, None)),  # cut to fit
+        ("", "n_past = 45, truncated = 0", (None, None)),  # an older word for something else
+        ("print_timing: id  0 | task 8 | graphs reused = 4", "n_tokens = 45, truncated = 0", (40, 8)),
+        ("print_timing: id  0 | task 8 | draft acceptance = 0.5", "n_tokens = 45, truncated = 0", (None, None)),
+        ("launch_slot_: id  1 | task 9 | processing task, is_child = 0", "n_tokens = 45, truncated = 0", (None, None)),
+    ],
+)
+def test_a_release_tells_the_length_only_where_nothing_else_can_stand_in_the_slot(
+    between: str, release: str, told: tuple[int | None, int | None]
+) -> None:
+    log = "".join(f"slot print_timing: id  0 | task 8 | {line}\n" for line in FIGURES.splitlines())
+    log += f"slot {between}\n" if between else ""
+    log += f"slot release: id  0 | task 8 | stop processing: {release}\n"
+    (found, *more) = counts(read(log))
+    assert found == (*told, 32, 6)
+    assert more == []
+
+
+def test_the_length_that_its_own_line_tells_stands_above_what_the_slot_held() -> None:
+    log = "slot update_slots: id  0 | task 8 | new prompt, n_ctx_slot = 512, n_keep = 0, task.n_tokens = 40\n"
+    log += "".join(f"slot print_timing: id  0 | task 8 | {line}\n" for line in FIGURES.splitlines())
+    log += "slot release: id  0 | task 8 | stop processing: n_tokens = 99, truncated = 0\n"
+    assert counts(read(log)) == [(40, 8, 32, 6)]
+
+
+def test_tasks_whose_lines_follow_each_other_without_a_release_are_all_told() -> None:
+    log = ""
+    for task in (3, 4, 3):
+        log += "".join(f"slot print_timing: id  0 | task {task} | {line}\n" for line in FIGURES.splitlines())
+    log += "srv  init: initializing ...\n"
+    assert counts(read(log)) == [(None, None, 32, 6)] * 3
 
 
 def test_figures_below_a_line_with_ids_belong_to_it() -> None:

@@ -4,8 +4,10 @@ A task is a request, or one choice of a request with n > 1 (`is_child = 1`): one
 the same figures: `slot print_timing: id 0 | task 7 | prompt eval time = X ms / P tokens`; the same without ids below a
 line that has them; `... | tid=... id_slot=0 id_task=7`; and without any ids. P is what was processed. The prompt's
 length stands in `new prompt` lines and what was reused in the first `seq_rm [N, end)`, `kv cache rm [N, end)` or
-`p0=N` of a task, which need more verbosity in newer builds. Times are since the start of the server, so they tell no
-moment.
+`p0=N` of a task, which need more verbosity in newer builds. At any verbosity a slot's release, right behind its task's
+figures, tells how many tokens it holds: the prompt and all output but its last token, which was never decoded. That
+tells the length too, unless the context was cut or a draft ran (its last tokens may stand there and not in the output).
+Times are since the start of the server, so they tell no moment.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ _DECODE = re.compile(rb"\beval time\s{0,24}=\s{0,24}(\d{1,12}\.?\d{0,6}) ms /\s{
 _TOTAL = re.compile(rb"total time\s{0,24}=\s{0,24}\d{1,12}\.?\d{0,6} ms")
 _LENGTH = re.compile(rb'(?:task\.n_tokens|n_prompt_tokens)"?\s{0,24}[:=]\s{0,24}(\d{1,12})')
 _REUSED = re.compile(rb'(?:seq_rm|kv cache rm) \[(\d{1,12}), end\)|p0"?\s{0,24}[:=]\s{0,24}(\d{1,12})')
+_HELD = re.compile(rb"stop processing: n_tokens = (\d{1,12}), truncated = 0\b")
 _CHILD = re.compile(rb"is_child = 1")
 _TASK = re.compile(rb"(?:task id|id_task) = (\d{1,12})(?:, error: (.*))?")
 _MODEL = re.compile(rb"loading model '([^']*)'")
@@ -63,6 +66,8 @@ class _Task:
     prefill_ms: float | None = None
     output: int | None = None
     decode_ms: float | None = None
+    drafted: bool = False
+    held: int | None = None  # tokens in its slot when that was released
     error: str | None = None
 
 
@@ -95,11 +100,13 @@ class LlamaServerLog:
             number, raw = line
             if search(raw) is None:
                 continue
-            found = log.take(raw, f"{source.name}:{number}")
-            if isinstance(found, Imported):
-                seen.add(found)
-            if found is not None:
+            for found in log.take(raw, f"{source.name}:{number}"):
+                if isinstance(found, Imported):
+                    seen.add(found)
                 yield found
+        for timed in log.flush():
+            seen.add(timed)
+            yield timed
         for task in (*log.lost, *log.open.values()):
             yield Unread(task.where, "a request that was begun and whose end is not in the log")
         yield from seen.absent(FLAGS)
@@ -116,9 +123,29 @@ class _Log:
     latest: int | None = None  # the task of the last line that names one: figures may follow without ids
     unnamed: int = 0  # tasks of a log without ids
     lost: list[_Task] = field(default_factory=list)  # in flight when the server was started again
+    timed: _Task | None = None  # its figures are all there; the release of its slot follows
 
-    def take(self, raw: bytes, where: str) -> Imported | Unread | None:
+    def take(self, raw: bytes, where: str) -> list[Imported | Unread]:
         """One line that may be of use."""
+        earlier: list[Imported | Unread] = []
+        if self.timed is not None and self._stands_apart(raw, self.timed.number):
+            earlier += self.flush()
+        found = self._line(raw, where)
+        return earlier if found is None else [*earlier, found]
+
+    def flush(self) -> list[Imported]:
+        """The cell of a task whose figures are there and whose slot's release did not follow."""
+        timed, self.timed = self.timed, None
+        return [] if timed is None else [self._cell(timed)]
+
+    def _stands_apart(self, raw: bytes, number: int) -> bool:
+        """Whether a line shows that no release of the slot of task `number` is to come before it."""
+        ids = _IDS.search(raw)
+        if ids is None:
+            return any(mark in raw for mark in (b"eval time", b"total time", b"initializing ...", b"istening"))
+        return int(ids[2]) != number
+
+    def _line(self, raw: bytes, where: str) -> Imported | Unread | None:
         if _NOT_OURS.search(raw):
             return None
         ids = _IDS.search(raw)
@@ -161,8 +188,11 @@ class _Log:
                 insort(self.roots, number)
                 del self.roots[:-MAX_ROOTS]
         elif b"stop processing" in raw or b"slot released" in raw:
-            task_or_none = self.open.pop(number, None)
-            return None if task_or_none is None else self._cell(task_or_none, unfinished=True)
+            return self._release(raw, number)
+        elif b"draft acceptance" in raw:
+            drafting = self.timed or self.open.get(number)
+            if drafting is not None:
+                drafting.drafted = True
         elif b"new prompt" in raw or b"prompt tokenized" in raw:
             if length := _LENGTH.search(raw):
                 self._task(number, where).length = int(length[1])
@@ -171,6 +201,14 @@ class _Log:
             if task.reused is None:  # later ones tell how far it came
                 task.reused = int(reused[1] or reused[2])
         return None
+
+    def _release(self, raw: bytes, number: int) -> Imported | None:
+        if self.timed is not None:  # of this task, or it would have been given already
+            told = _HELD.search(raw)
+            self.timed.held = None if told is None else int(told[1])
+            return self.flush()[0]
+        ended = self.open.pop(number, None)
+        return None if ended is None else self._cell(ended, unfinished=True)
 
     def _refuse(self, raw: bytes) -> None:
         told = _TASK.search(raw)
@@ -194,7 +232,9 @@ class _Log:
             ended = self.open.pop(number, None)
             if ended is None or ended.processed is None:
                 return Unread(where, "a total without the figures before it")
-            return self._cell(ended)
+            if number < 0:
+                return self._cell(ended)
+            self.timed = ended
         else:
             return Unread(where, "figures of a request that cannot be read")
         return None
@@ -206,6 +246,8 @@ class _Log:
         reused = task.reused if task.reused is not None else parent.reused
         if length is None and reused is not None and task.processed is not None:
             length = reused + task.processed
+        if length is None:
+            length = _length_held(task)
         if reused is None and length is not None and task.processed is not None and task.processed <= length:
             reused = length - task.processed
         epoch = f"{self.name} start {self.starts}"
@@ -233,3 +275,11 @@ class _Log:
             return task.number
         at = bisect_left(self.roots, task.number)
         return self.roots[at - 1] if at else task.number
+
+
+def _length_held(task: _Task) -> int | None:
+    """The prompt's length by what its slot held at the end; None where that cannot tell it."""
+    if task.held is None or task.drafted or not task.output:
+        return None
+    length = task.held - task.output + 1
+    return length if length >= (task.processed or 0) else None
