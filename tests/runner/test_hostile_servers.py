@@ -110,11 +110,11 @@ def test_counters_that_hang_void_the_cell_and_not_the_run(
     from prefillgate.engines.http import EngineOptions
 
     async def hang(request: web.Request, body: bytes) -> bytes:
-        await asyncio.sleep(3)
+        await asyncio.sleep(60)
         return body
 
     # The patience itself, 90 s, is not under test.
-    impatient = EngineOptions(read_timeout_seconds=0.5)
+    impatient = EngineOptions(read_timeout_seconds=1.5)
     monkeypatch.setattr("prefillgate.engines.access.EngineOptions", lambda **_: impatient)
     verdict, gate = verdict_behind(healthy, tmp_path, {"/metrics": after(4, hang)})
     assert verdict.decision.reason == "InvalidCells"

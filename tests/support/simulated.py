@@ -48,6 +48,17 @@ class SimulatedServer:
         return int(self.url.rpartition(":")[2])
 
     def _start(self) -> subprocess.Popen[bytes]:
+        """A port kept through a restart may be that of somebody's connection for a moment: then it is tried again."""
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            process, told = self._try_to_start(deadline)
+            if not told:
+                return process
+            if "address already in use" not in told or time.monotonic() > deadline:
+                raise RuntimeError(f"prefillgate simulate did not start: {told}")
+
+    def _try_to_start(self, deadline: float) -> tuple[subprocess.Popen[bytes], str]:
+        """A process and nothing once it listens; or one that ended, and why."""
         ready = Path(self._folder.name) / f"ready-{time.monotonic_ns()}"
         errors = Path(self._folder.name) / "stderr"
         command = [sys.executable, "-m", "prefillgate.cli.simulate", *_arguments(self._options)]
@@ -60,15 +71,14 @@ class SimulatedServer:
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
             )
-        deadline = time.monotonic() + _START_SECONDS
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
                 process.wait()
-                raise RuntimeError(f"prefillgate simulate did not start: {errors.read_text(errors='replace')}")
+                return process, errors.read_text(errors="replace") or "without a word"
             time.sleep(0.01)
         self.url = ready.read_text(encoding="utf-8").strip()
-        return process
+        return process, ""
 
     def restart(self, **options: Any) -> None:
         """End the process and start another on the same port; given options replace the old ones."""
