@@ -444,7 +444,7 @@ def told_of(logs: dict[str, list[Cell]], folder: Path) -> dict[str, list[Any]]:
     rows = ["one|a|0|9|x", "two|a|-|9|x", "two|a|-|9|x", "x", "y"]
     tabs = folder / "tabs"
     tabs.write_bytes(MARK + "".join("\t".join(row.split("|")) + "\n" for row in rows).encode())
-    for arguments in ([path] for path in (*paths, str(tabs))):
+    for arguments in (*([path] for path in (*paths, str(tabs))), *labelled(folder)):
         told = CliRunner().invoke(audit_command, [*arguments, "--json"], standalone_mode=False)
         assert told.exception is None, told.exception
         whole = json.loads(told.stdout)
@@ -458,10 +458,32 @@ def told_of(logs: dict[str, list[Cell]], folder: Path) -> dict[str, list[Any]]:
     return found
 
 
+def labelled(folder: Path) -> Iterator[list[str]]:
+    """Audits of records with labels: two that stand apart, three of which one is left out, and with requests alone."""
+    names = ("label", "case_id", "prompt", "prompt_tokens", "cached_tokens", "processed_tokens", "prefill_ms", "bad")
+    rows = [
+        *(f"quick,q{n},prompt {n},{100 << n},0,{100 << n},{10 + n},{'true' if n % 2 else 'false'}" for n in range(6)),
+        *("quick,q1,prompt 1,200,199,1,2,true", "quick,q1,prompt 1,200,60,140,5,false", "quick,q9,zz,50,49,1,1,"),
+        *(f"slow,s{n},words {n},{100 << n},,,{10 << n},false" for n in range(4)),
+        "torn",
+    ]
+    table, asked = folder / "labels.csv", folder / "asked.jsonl"
+    table.write_text("\n".join((",".join(names), *rows, "third,t,t,1,,,,")) + "\n")
+    body = {"messages": [{"role": "user", "content": "x"}]}
+    asked.write_text(json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}))
+    yield [str(table)]
+    yield [str(table), str(asked), "--baseline-label", "slow", "--candidate-label", "quick"]
+
+
 def test_the_readme_lists_exactly_the_fields_of_an_audit(audits: dict[str, list[Any]]) -> None:
     counts = {f"labels[].{name}" for name in ARM_FIELDS}
     assert set(audits) - counts == set(audit_documented())
     assert counts <= set(audits)
+
+
+def test_every_field_of_an_audit_differs_between_logs(audits: dict[str, list[Any]]) -> None:
+    same = [path for path, seen in audits.items() if len({json.dumps(value) for value in seen}) < 2]
+    assert not same, "\n".join(same)
 
 
 def test_a_field_of_an_audit_is_null_exactly_where_the_readme_says_when(audits: dict[str, list[Any]]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from prefillgate.cli.main import main
 from prefillgate.importers import following
+from tests.support.llama_logs import llama_log
 
 POLICY = """apiVersion: prefillgate.io/v1alpha1
 kind: PromotionPolicy
@@ -125,19 +126,6 @@ def test_slow_decoding_is_bad_where_it_is_asked_for(run: Any, tmp_path: Path) ->
     assert code == 10 and "3 of the last 3 prefills are bad" in out
 
 
-def llama_log(path: Path, tasks: int, first: int = 0) -> Path:
-    with path.open("a") as file:
-        for number in range(first, first + tasks):
-            at = f"0.0{number}.000.000 I slot"
-            file.write(f"{at} launch_slot_: id  0 | task {number} | processing task, is_child = 0\n")
-            file.write(f"{at} update_slots: id  0 | task {number} | new prompt, n_ctx_slot = 9, task.n_tokens = 50\n")
-            file.write(f"{at} print_timing: id  0 | task {number} | prompt eval time = 99.0 ms / 50 tokens\n")
-            file.write(f"{at} print_timing: id  0 | task {number} |        eval time = 3900.0 ms / 40 tokens\n")
-            file.write(f"{at} print_timing: id  0 | task {number} |       total time = 3999.0 ms / 90 tokens\n")
-            file.write(f"{at} release: id  0 | task {number} | stop processing: n_tokens = 89, truncated = 0\n")
-    return path
-
-
 def test_a_log_without_outcomes_is_refused_by_name_unless_told_what_is_bad(run: Any, tmp_path: Path) -> None:
     log = llama_log(tmp_path / "log", 3)
     code, out, error = run(log, "--once")
@@ -147,6 +135,13 @@ def test_a_log_without_outcomes_is_refused_by_name_unless_told_what_is_bad(run: 
     assert (code, out) == (0, "")
     assert "3 requests (0 bad), 3 prefills (0 bad)" in error and "CUSUM" not in error
     assert run(log, "--once", "--slow-decode-ms", "101")[0] == 0
+    short = tmp_path / "short"
+    short.write_text(log.read_text().replace("3900.0 ms / 40 tokens", "1500.0 ms / 15 tokens"))
+    code, _, error = run(short, "--once", "--slow-decode-ms", "99")
+    assert code == 2 and "nor a decode time of 16 output tokens or more, so no alarm" in error
+    assert "--slow-decode-ms MS" not in error, "what was given is no advice"
+    short.write_text(log.read_text().replace("3900.0 ms / 40 tokens", "1600.0 ms / 16 tokens"))
+    assert run(short, "--once", "--slow-decode-ms", "99")[0] == 10
     code, out, _ = run(log, "--once", "--slow-decode-ms", "99")
     assert code == 10 and "3 of the last 3 prefills are bad" in out
 

@@ -41,7 +41,7 @@ EXIT_ALARMED = 10
     "--slow-decode-ms",
     type=NumberRange(0, min_open=True),
     metavar="MS",
-    help="Also bad: more than MS milliseconds of decoding a token.",
+    help="Also bad: more than MS milliseconds of decoding a token, over 16 output tokens or more.",
 )
 @click.option("--count-only", is_flag=True, help="Count prefills and copies; no alarm, so no outcome is needed.")
 @click.option(
@@ -193,7 +193,7 @@ def _watched(shared: Watching, readers: list[LogReader], options: dict[str, Any]
     if shared.error is not None:
         raise shared.error
     if shared.without_outcomes(at_its_end=True):
-        raise BadInput(_no_outcomes(readers))
+        raise BadInput(_no_outcomes(readers, options["slow_decode_ms"] is not None))
     return EXIT_ALARMED if shared.alarms else 0
 
 
@@ -208,12 +208,17 @@ def _until_the_end(shared: Watching, readers: list[LogReader], options: dict[str
             _tell_counts(shared, options)
 
 
-def _no_outcomes(readers: list[LogReader]) -> str:
+def _no_outcomes(readers: list[LogReader], timed: bool) -> str:
+    from prefillgate.cli.watching import LEAST_DECODED
+
     titles = ", ".join(sorted({reader.title for reader in readers if reader.title}))
+    decode = f"a decode time of {LEAST_DECODED} output tokens or more"
+    none = f"neither `bad`, an output that checks could judge, nor {decode}"
+    no_output = "neither `bad` nor an output that checks could judge"
+    slow = "" if timed else "--slow-decode-ms MS where decode times are told, "
     return (
-        f"no request in these logs ({titles}) has an outcome: neither `bad` nor an output that checks could judge, so "
-        "no alarm can come (allowed: a log that holds one of them, --slow-decode-ms MS where decode times are told, or "
-        "--count-only)"
+        f"no request in these logs ({titles}) has an outcome: {none if timed else no_output}, so no alarm can come "
+        f"(allowed: a log that holds one of them, {slow}or --count-only)"
     )
 
 
