@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -17,32 +17,71 @@ from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, ColdProof, S
 from prefillgate.core.judge import write_verdict
 from prefillgate.core.log_row import row_of
 from prefillgate.core.policy import Policy
-from prefillgate.core.restated import Request, restate
+from prefillgate.core.restated import Request, Restatement, restate
 from prefillgate.core.rising import BLOCK, Rising
+from prefillgate.core.verdict import Verdict
 from prefillgate.report import verdict_json
 from prefillgate.report.restated_json import restated_json
+from prefillgate.report.terminal import render_terminal
+from prefillgate.report.units import bad_cases
 from tests.support.cell_logs import START, cell, copy, fresh, pairs, story, story_replicate
 
+FAILED = Status.FAILED
 SMALL = replace(QUICK, acceptance=(3, 5), margin=0.2)
 LOPSIDED = [fresh(f"c{n}", arm=BASELINE) for n in range(40)]
 
 
-def from_memory(cells: list[Cell], policy: Policy, waited: set[int]) -> dict[str, Any]:
-    verdict = write_verdict(audit_facts(cells, policy, "log", waited))
-    return {**verdict_json(verdict), **restated_json(restate([Request(each) for each in cells], False))}
+@dataclass(frozen=True)
+class Log:
+    """Cells in line order, with the places of those of a busy server, labels, and times to first token by case."""
+
+    cells: list[Cell]
+    waited: frozenset[int] = frozenset()
+    labels: tuple[str | None, ...] = (None,)
+    first_ms: tuple[float | None, ...] = (None,)
+
+    def requests(self) -> list[Request]:
+        return [
+            Request(each, self.first_ms[place % len(self.first_ms)], self.labels[place % len(self.labels)])
+            for place, each in enumerate(self.cells)
+        ]
 
 
-def from_disk(cells: list[Cell], policy: Policy, waited: set[int]) -> dict[str, Any]:
-    log = LargeLog()
-    for place, each in enumerate(cells):
-        log.add(row_of(each, None, place in waited))
-    verdict, restatement = log.judge(policy, "log", ())
-    return {**verdict_json(verdict), **restated_json(restatement)}
+def said(verdict: Verdict, restatement: Restatement) -> dict[str, Any]:
+    return {**verdict_json(verdict), **restated_json(restatement), "bad_cases": sorted(bad_cases(verdict))}
 
 
-def same(cells: list[Cell], policy: Policy = SMALL, waited: frozenset[int] = frozenset()) -> dict[str, Any]:
-    told = from_memory(cells, policy, set(waited))
-    assert from_disk(cells, policy, set(waited)) == told
+def page(verdict: Verdict) -> list[str]:
+    return render_terminal(verdict).splitlines()
+
+
+def from_memory(log: Log, policy: Policy) -> dict[str, Any]:
+    verdict = write_verdict(audit_facts(log.cells, policy, "log", set(log.waited)))
+    return said(verdict, restate(log.requests(), True))
+
+
+def from_disk(log: Log, policy: Policy) -> dict[str, Any]:
+    large = LargeLog()
+    for place, each in enumerate(log.requests()):
+        large.add(row_of(each.cell, each.first_token_ms, place in log.waited, each.label))
+    return said(*large.judge(policy, "log", (), True))
+
+
+def same_page(cells: list[Cell]) -> list[str]:
+    """What a person reads, where the order of the log is told: it names the bad cases, first bad first."""
+    log = Log(cells)
+    large = LargeLog()
+    for each in cells:
+        large.add(row_of(each))
+    told = page(write_verdict(audit_facts(log.cells, SMALL, "log", ())))
+    assert page(large.judge(SMALL, "log", ())[0]) == told
+    return told
+
+
+def same(log: Log | list[Cell], policy: Policy = SMALL) -> dict[str, Any]:
+    log = Log(log) if isinstance(log, list) else log
+    told = from_memory(log, policy)
+    assert from_disk(log, policy) == told
     return told
 
 
@@ -80,16 +119,25 @@ def made_cells(draw: st.DrawFn) -> Cell:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(made_cells(), min_size=1, max_size=25), st.integers(0, 3))
-def test_both_ways_give_the_same_answer_on_any_log(cells: list[Cell], waits: int) -> None:
+@given(
+    st.lists(made_cells(), min_size=1, max_size=25),
+    st.integers(0, 3),
+    st.lists(st.sampled_from([None, "m", "n", CANDIDATE]), min_size=1, max_size=3),
+    st.lists(st.sampled_from([None, 1.0, 30.0]), min_size=1, max_size=3),
+)
+def test_both_ways_give_the_same_answer_on_any_log(
+    cells: list[Cell], waits: int, labels: list[str | None], first_ms: list[float | None]
+) -> None:
     invalid = [place for place, each in enumerate(cells) if each.status is Status.INVALID]
-    same(cells, waited=frozenset(invalid[:waits]))
+    same(Log(cells, frozenset(invalid[:waits]), tuple(labels), tuple(first_ms)))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(made_cells(), min_size=1, max_size=25))
 def test_both_ways_give_the_same_answer_on_any_log_in_time_order(cells: list[Cell]) -> None:
-    same([replace(each, started_at=START + place, request_id=None) for place, each in enumerate(cells)])
+    cells = [replace(each, started_at=START + place, request_id=None) for place, each in enumerate(cells)]
+    same(cells)
+    same_page(cells)
 
 
 def test_the_story_its_replicate_and_a_confirmed_one_are_the_same() -> None:
@@ -112,6 +160,19 @@ def test_the_story_its_replicate_and_a_confirmed_one_are_the_same() -> None:
 )  # fmt: skip
 def test_every_reason_of_a_log_is_the_same(cells: list[Cell], reason: str) -> None:
     assert same(cells)["reason"] == reason
+
+
+def test_the_page_names_the_bad_cases_of_the_candidate_in_the_order_they_were_first_bad() -> None:
+    cells = [fresh("a"), fresh("b", bad=True), fresh("c", bad=True), fresh("b", bad=True), fresh("d", status=FAILED)]
+    told = same_page([*cells, fresh("e", arm=BASELINE, bad=True), fresh("f", bad=True)])
+    assert "bad: b, c, d and 1 more" in " ".join(told)
+
+
+def test_every_label_is_restated_as_an_arm_of_its_own() -> None:
+    cells = [fresh("a", bad=True), fresh("a"), copy("a"), copy("a", bad=True), fresh("b", status=FAILED), copy("a")]
+    told = same(Log(cells, labels=("new", "old", None)))
+    assert [each["label"] for each in told["labels"]] == ["new", "old"]
+    assert same(Log(cells))["labels"] == []
 
 
 def test_more_units_of_a_case_than_any_test_counts_change_nothing() -> None:
@@ -149,7 +210,9 @@ def test_a_row_is_the_cell_it_was_made_of() -> None:
     whole = fresh("a", prompt_sha256="x", replicate=2, request_id="r", ended_at=9.0, output_sha256="o")
     assert row_of(whole).cell() == whole
     assert row_of(fresh("a")).cell() == fresh("a")
-    assert (row_of(whole, 5.0, True).own.first_token_ms, row_of(whole, 5.0, True).kind.waited) == (5.0, True)
+    told = row_of(whole, 5.0, True, "m")
+    assert (told.own.first_token_ms, told.kind.waited, told.kind.label) == (5.0, True, "m")
+    assert told.cell() == whole
     assert row_of(fresh("a", status=Status.FAILED)).kind.outcome() is True
     assert row_of(fresh("a", bad=None)).kind.outcome() is None
 

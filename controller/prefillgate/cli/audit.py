@@ -135,7 +135,7 @@ def _judge(log: ReadLog, policy: Policy) -> _Answer:
     from prefillgate.core.restated import restate
 
     if log.large is not None:
-        return _Answer(log, *log.large.judge(policy, log.title, log.notes()))
+        return _Answer(log, *log.large.judge(policy, log.title, log.notes(), log.several_labels))
     facts = audit_facts([each.cell for each in log.requests], policy, log.title, log.waited)
     verdict = write_verdict(replace(facts, notes=log.notes()))
     return _Answer(log, verdict, restate(log.requests, log.several_labels))

@@ -13,7 +13,7 @@ from prefillgate.importers.spool import Blocks, Spool
 if TYPE_CHECKING:
     from prefillgate.core.log_row import Block, Kind, Row
     from prefillgate.core.policy import Policy
-    from prefillgate.core.restated import Restatement
+    from prefillgate.core.restated import Restated, Restatement
     from prefillgate.core.verdict import Verdict
 
 
@@ -51,8 +51,10 @@ class LargeLog:
         self._told.count(counted)
         self._rows = Counter()
 
-    def judge(self, policy: Policy, title: str, notes: tuple[str, ...]) -> tuple[Verdict, Restatement]:
-        """The verdict on the log, and the log restated."""
+    def judge(
+        self, policy: Policy, title: str, notes: tuple[str, ...], labelled: bool = False
+    ) -> tuple[Verdict, Restatement]:
+        """The verdict on the log, and the log restated. With `labelled` every label stands for itself as well."""
         self._blocks.flush()
         self._count()
         told = self._told
@@ -63,7 +65,19 @@ class LargeLog:
                     kind = block.kinds[number]
                     if not kind.waited:
                         told.invalid.add(kind.arm, kind.case_id, kind.status is Status.INVALID)
-            placing = Placing(self._survey, policy)
+            placing = Placing(self._survey, max(policy.acceptance))
             for block in spool.scored_in_order():
                 placing.take(block)
-        return placing.verdict(policy, told)
+            labels = _labels(spool) if labelled else ()
+        return placing.verdict(policy, told, labels)
+
+
+def _labels(spool: Spool) -> tuple[Restated, ...]:
+    survey = Survey()
+    for block in spool.labelled_in_order():
+        survey.take(block)
+        survey.count((block.kinds[number], rows) for number, rows in Counter(block.numbers).items())
+    placing = Placing(survey, 0)
+    for block in spool.labelled_in_order():
+        placing.take(block)
+    return placing.labels()

@@ -66,7 +66,7 @@ class ReadLog:
                 self.waited.add(len(self.requests))
             self.requests.append(Request(record.line.cell, record.time_to_first_token_ms, record.label))
             return
-        self.on_disk().add(row_of(record.line.cell, record.time_to_first_token_ms, waited))
+        self.on_disk().add(row_of(record.line.cell, record.time_to_first_token_ms, waited, record.label))
 
     def on_disk(self) -> LargeLog:
         """What holds the requests on disk, those in memory so far among them."""
@@ -75,7 +75,7 @@ class ReadLog:
 
             self.large = LargeLog()
             for place, request in enumerate(self.requests):
-                self.large.add(row_of(request.cell, request.first_token_ms, place in self.waited))
+                self.large.add(row_of(request.cell, request.first_token_ms, place in self.waited, request.label))
             self.requests, self.waited = [], set()
         return self.large
 

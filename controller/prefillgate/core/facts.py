@@ -21,13 +21,17 @@ from prefillgate.core.verdict import ArmCounts, CellView, Comparison, GatewayVie
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the cells of a large log come to, by arm. `span` is when the first began and the last ended."""
+    """What the cells of a large log come to, by arm.
+
+    `span` is when the first began and the last ended, `bad_cases` are those with a bad candidate cell, first bad first.
+    """
 
     arms: Mapping[str, ArmCounts]
     comparison: Comparison
     unjudged: Mapping[str, int]
     outputs: int | None
     span: tuple[float | None, float | None]
+    bad_cases: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

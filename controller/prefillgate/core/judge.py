@@ -120,6 +120,7 @@ def write_verdict(facts: Facts) -> Verdict:
         differences=facts.differences,
         prompts=len(facts.cases),
         cases=facts.cases,
+        bad_cases=facts.counted.bad_cases if facts.counted else (),
         distinct_outputs=distinct_outputs(facts),
         prefills_used=_log_prefills(baseline, candidate) if facts.from_log else len(facts.classified),
         budget=facts.budget,

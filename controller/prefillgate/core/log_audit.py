@@ -7,8 +7,8 @@ Rows of a kind differ in their times and their request; all that does not hang o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from prefillgate.core.alarm import alarm_level, cusum
@@ -35,7 +35,7 @@ from prefillgate.core.log_times import Survey
 from prefillgate.core.policy import Policy
 from prefillgate.core.restate import UNSURE, Prompt, PromptLedger, claim_of, far_under
 from prefillgate.core.restated import Restated, Restatement
-from prefillgate.core.verdict import ArmCounts, CellClass, Verdict
+from prefillgate.core.verdict import CellClass, Verdict
 
 OTHER, FLYING, FAST, PARENT = 4, 6, 2, 1  # what a ruling hangs on beside the kind: one of the first three, and a parent
 VARIANTS = 8
@@ -69,8 +69,9 @@ class _Known:
 class Placing:
     """Rows in time order, the choices of a request side by side, folded into everything an audit says."""
 
-    def __init__(self, survey: Survey, policy: Policy) -> None:
-        self.tally = LogTally(max(policy.acceptance))
+    def __init__(self, survey: Survey, kept: int) -> None:
+        """`kept` is how many units of one case any test may count; 0 for arms that are only restated."""
+        self.tally = LogTally(kept)
         self.prompts = PromptLedger()
         self.speeds: dict[str, SpeedLog] = {}
         self._survey = survey
@@ -96,7 +97,7 @@ class Placing:
                 self._place(known, own)
 
     def _meet(self, kind: Kind) -> _Known:
-        self.tally.case(kind)
+        self.tally.meet(kind)
         asked = self.prompts.prompt((kind.arm, kind.server_epoch, kind.prompt_key), kind.case_id)
         speed = self.speeds.get(kind.arm)
         if speed is None:
@@ -177,6 +178,8 @@ class Placing:
 
     def _remember(self, row: Row, ruling: Ruling) -> None:
         """The cells of replicates, each after the last bad cell before it: what triggered it."""
+        if row.kind.arm == CANDIDATE and row.kind.outcome():
+            self.tally.spoil_case(row.kind.case_id)
         if not row.kind.replicate:
             self._trigger = Classified(row.cell(), *ruling)
             return
@@ -214,8 +217,8 @@ class Placing:
         for arm, unit in self.prompts.units():
             self.tally.close(arm, unit)
 
-    def verdict(self, policy: Policy, told: Told) -> tuple[Verdict, Restatement]:
-        """The answer, and the log restated."""
+    def verdict(self, policy: Policy, told: Told, labels: tuple[Restated, ...] = ()) -> tuple[Verdict, Restatement]:
+        """The answer, and the log restated, with what was found of its labels."""
         tally = self.tally
         self._finish()
         replicates = replicates_of(self._kept, policy.replicate)
@@ -253,17 +256,24 @@ class Placing:
                 unjudged={arm: tally.arms[arm].unjudged for arm in ARMS},
                 outputs=len(candidate.outputs) or None,
                 span=(told.begun, told.ended),
+                bad_cases=tuple(tally.bad_cases),
             ),
         )
         claim = claim_of(requests, prefills, self.prompts.by_prompt(tally.common()))
-        return write_verdict(facts), Restatement(self._restated(counts), claim)
+        return write_verdict(facts), Restatement(self._restated(ARMS), claim, labels)
 
-    def _restated(self, counts: Mapping[str, ArmCounts]) -> tuple[Restated, ...]:
+    def _restated(self, arms: Iterable[str]) -> tuple[Restated, ...]:
+        """The arms that are there, restated."""
         return tuple(
-            Restated(arm, replace(counts[arm], invalid=0), self.prompts.bounds(arm), self.speeds[arm].speed())
-            for arm in ARMS
+            Restated(arm, self.tally.arms[arm].counts(0), self.prompts.bounds(arm), self.speeds[arm].speed())
+            for arm in arms
             if arm in self.speeds
         )
+
+    def labels(self) -> tuple[Restated, ...]:
+        """Each arm restated, in the order of their first rows: what there is to say where arms are labels."""
+        self._finish()
+        return self._restated(self.speeds)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from prefillgate.core.cells import Cell, ColdProof, Status
 class Kind(NamedTuple):
     """What rows share. The fields that `Cell` has too mean the same, `prompt_key` is what identifies the prompt.
 
-    `waited` marks invalid cells of a server that asked to be left alone.
+    `waited` marks cells of a server that asked to be left alone; `label` is what could tell arms apart.
     """
 
     arm: str
@@ -37,6 +37,7 @@ class Kind(NamedTuple):
     shares_blocks: bool
     shared_server: bool
     waited: bool
+    label: str | None = None
 
     def outcome(self) -> bool | None:
         """Bad, clean or unknown under the default flag. A failed cell is bad."""
@@ -69,10 +70,10 @@ class Row(NamedTuple):
         return Cell(**told, prompt_sha256=None if prompt == case else prompt)
 
 
-_BESIDE = ("prompt_key", "first_token_ms", "waited")
+_BESIDE = ("prompt_key", "first_token_ms", "waited", "label")
 
 
-def row_of(cell: Cell, first_token_ms: float | None = None, waited: bool = False) -> Row:
+def row_of(cell: Cell, first_token_ms: float | None = None, waited: bool = False, label: str | None = None) -> Row:
     """A cell as a row."""
     kind = Kind(
         cell.arm,
@@ -92,6 +93,7 @@ def row_of(cell: Cell, first_token_ms: float | None = None, waited: bool = False
         cell.shares_blocks,
         cell.shared_server,
         waited,
+        label,
     )
     own = Own(cell.started_at, cell.ended_at, cell.prefill_ms, cell.request_id, cell.output_sha256, first_token_ms)
     return Row(kind, own)

@@ -5,7 +5,7 @@ State is kept for each prompt of each life of a server, and one byte for each en
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -40,6 +40,7 @@ class CaseTally:
 
     seen: list[list[int] | None] = field(default_factory=lambda: [None, None])
     weights: list[Fraction] = field(default_factory=list)  # of the candidate's judged units, the heaviest `kept`
+    spoiled: bool = False  # a candidate cell of it was bad
 
     def screen(self, arm: str) -> list[int]:
         """The counts of an arm, which has seen it now."""
@@ -108,26 +109,28 @@ def _interval(counts: list[int]) -> Interval | None:
 
 @dataclass(slots=True)
 class LogTally:
-    """Both arms. `kept` is how many units of one case any test may count."""
+    """The arms. `kept` is how many units of one case any test may count; 0: cases are not told apart."""
 
     kept: int
-    arms: dict[str, ArmTally] = field(default_factory=lambda: {arm: ArmTally() for arm in ARMS})
+    arms: defaultdict[str, ArmTally] = field(default_factory=lambda: defaultdict(ArmTally))
     cases: dict[str, CaseTally] = field(default_factory=dict)
+    bad_cases: list[str] = field(default_factory=list)  # of the candidate, first bad first
     _orphans: set[tuple[str, str | None, str]] = field(default_factory=set)
 
-    def case(self, kind: Kind) -> CaseTally:
-        """The counts of the case of a kind, one row of which was scored."""
-        case = self.cases.get(kind.case_id)
-        if case is None:
-            case = self.cases[kind.case_id] = CaseTally()
-        if not kind.replicate:
-            case.screen(kind.arm)
-        return case
+    def meet(self, kind: Kind) -> None:
+        """Take note of the case of a kind, one row of which was scored."""
+        if self.kept:
+            self.cases.setdefault(kind.case_id, CaseTally())
+            self._screen(kind)
+
+    def _screen(self, kind: Kind) -> list[int] | None:
+        """What the screen counts of the case of a kind on its arm; None for a replicate."""
+        return self.cases[kind.case_id].screen(kind.arm) if self.kept and not kind.replicate else None
 
     def count(self, kind: Kind, ruling: Ruling, rows: int) -> None:
         """Count rows of a kind and a class: all of them but what their order matters for."""
         arm, outcome = self.arms[kind.arm], kind.outcome()
-        screen = None if kind.replicate else self.cases[kind.case_id].screen(kind.arm)
+        screen = self._screen(kind)
         arm.requests += rows
         arm.classes[ruling.cell_class] += rows
         if ruling.cell_class in (CellClass.FRESH, CellClass.COPY):
@@ -138,7 +141,7 @@ class LogTally:
             _add(arm.units, screen, 2, outcome * rows, rows)
             weight = WHOLE - ruling.reused_share if ruling.reused_share else WHOLE
             arm.weights[weight] += rows
-            if kind.arm == CANDIDATE:
+            if self.kept and kind.arm == CANDIDATE:
                 self._weigh(self.cases[kind.case_id], weight, rows)
 
     def _weigh(self, case: CaseTally, weight: Fraction, units: int) -> None:
@@ -148,13 +151,11 @@ class LogTally:
 
     def open(self, kind: Kind, output_sha256: str | None) -> OpenUnit:
         """The unit that a fresh row opens."""
-        arm, outcome, screen = self.arms[kind.arm], kind.outcome(), not kind.replicate
+        arm, outcome, screen = self.arms[kind.arm], kind.outcome(), self._screen(kind)
         if output_sha256 is not None:
             arm.outputs.add(output_sha256)
-        arm.timeline.append(UNKNOWN if outcome is None or not screen else BAD if outcome else CLEAN)
-        if not screen:
-            return OpenUnit(outcome, None, None)
-        return OpenUnit(outcome, self.cases[kind.case_id].screen(kind.arm), len(arm.timeline) - 1)
+        arm.timeline.append(UNKNOWN if outcome is None or kind.replicate else BAD if outcome else CLEAN)
+        return OpenUnit(outcome, screen, None if screen is None else len(arm.timeline) - 1)
 
     def close(self, arm: str, unit: OpenUnit) -> None:
         """Count the size of a unit that no further row joins."""
@@ -168,6 +169,13 @@ class LogTally:
         unit.bad = True
         if unit.at is not None:
             self.arms[arm].timeline[unit.at] = BAD
+
+    def spoil_case(self, case_id: str) -> None:
+        """Note that a cell of this case was bad on the candidate."""
+        case = self.cases.get(case_id)
+        if case is not None and not case.spoiled:
+            case.spoiled = True
+            self.bad_cases.append(case_id)
 
     def suspect(self, kind: Kind) -> None:
         """A bad row outside of all units."""

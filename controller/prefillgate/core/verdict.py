@@ -238,6 +238,7 @@ class Verdict:
     budget: int
     notes: tuple[str, ...] = ()  # findings, warnings
     cases: tuple[str, ...] = ()  # of the replay set, asked or not
+    bad_cases: tuple[str, ...] = ()  # of a log too large to keep its cells: those that were bad on the candidate
     gateway: tuple[GatewayView, ...] = ()
     budget_needed: int | None = None  # with which a run that ended on its budget would go on to an answer
     replay_set_name: str = ""

@@ -149,6 +149,11 @@ class Spool:
             return iter(())
         return self._blocks() if self._order.holds() else _sorted(self._blocks(), _counted)
 
+    def labelled_in_order(self) -> Iterator[Block]:
+        """The scored rows that have a label, which is their arm here, as `in_time_order` puts them alone."""
+        blocks = _relabelled(self._blocks())
+        return blocks if self._order.holds() else _sorted(blocks, _scored)
+
     def _blocks(self) -> Iterator[Block]:
         self._file.seek(0)
         kinds: list[Kind] = []
@@ -176,6 +181,21 @@ def _kind(flat: Flat) -> Kind:
     told[_STATUS_AT] = Status(told[_STATUS_AT])
     told[_PROOF_AT] = None if told[_PROOF_AT] is None else ColdProof(told[_PROOF_AT])
     return Kind(*told)
+
+
+def _relabelled(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The rows with their labels for arms. Those without one are made invalid: they are never scored."""
+    kinds: list[Kind] = []
+    for block in blocks:
+        if block.anew:
+            kinds = []
+        for kind in block.kinds[len(kinds) :]:
+            kinds.append(_unlabelled(kind) if kind.label is None else kind._replace(arm=kind.label))
+        yield Block(kinds, block.numbers, block.columns, block.anew)
+
+
+def _unlabelled(kind: Kind) -> Kind:
+    return kind._replace(status=Status.INVALID)
 
 
 class Blocks:

@@ -69,7 +69,9 @@ def bad_cells(verdict: Verdict) -> tuple[CellView, ...]:
 
 def bad_cases(verdict: Verdict) -> tuple[str, ...]:
     """Case ids with a bad candidate cell, in the order they were first bad."""
-    return tuple(dict.fromkeys(v.cell.case_id for v in bad_cells(verdict) if v.cell.arm == CANDIDATE))
+    return verdict.bad_cases or tuple(
+        dict.fromkeys(v.cell.case_id for v in bad_cells(verdict) if v.cell.arm == CANDIDATE)
+    )
 
 
 def case_ids(verdict: Verdict) -> tuple[str, ...]:
