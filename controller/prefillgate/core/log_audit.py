@@ -57,11 +57,12 @@ class _Effect:
 class _Known:
     """A kind, with what its rows add to."""
 
-    __slots__ = ("asked", "effects", "kind", "limit", "outcome", "remembered", "speed")
+    __slots__ = ("asked", "effects", "kind", "length", "limit", "odd", "outcome", "remembered", "speed")
 
     def __init__(self, kind: Kind, asked: Prompt, speed: SpeedLog, limit: tuple[int, float] | None) -> None:
         self.kind, self.asked, self.speed, self.limit = kind, asked, speed, limit
-        self.outcome = kind.outcome()
+        self.outcome, self.length = kind.outcome(), kind.prompt_tokens
+        self.odd = bool(kind.replicate or kind.choice_index or kind.shares_blocks)
         self.remembered = bool(kind.replicate) or (kind.arm == CANDIDATE and bool(self.outcome))
         self.effects: list[_Effect | None] = [None] * VARIANTS
 
@@ -107,15 +108,15 @@ class Placing:
     def _place(self, known: _Known, own: list[Any]) -> None:
         started, ended, prefill_ms, request, output, first_token_ms = own
         kind, asked = known.kind, known.asked
-        if kind.replicate > self._replicate:
+        if known.odd and kind.replicate > self._replicate:
             self._replicate, self._after = kind.replicate, len(self.tally.arms[CANDIDATE].timeline)
         parent, limit, variant = asked.unit, known.limit, 0
         other = request is not None and request == self._request[0] and asked is self._request[1]
         if other:
             parent, variant = self._request_unit, OTHER
-        elif kind.choice_index and request is None:
+        elif known.odd and kind.choice_index and request is None:
             variant = OTHER
-        elif kind.shares_blocks and started is not None and asked.ended_at is not None and started < asked.ended_at:
+        elif known.odd and kind.shares_blocks and _before(started, asked.ended_at):
             variant = FLYING
         elif limit is not None and prefill_ms and prefill_ms / limit[0] < limit[1]:
             variant = FAST
@@ -190,13 +191,14 @@ class Placing:
 
     def _time(self, known: _Known, effect: _Effect, milliseconds: float | None) -> None:
         """What a row adds to bounds and speeds beside its count."""
-        asked, length = known.asked, known.kind.prompt_tokens
-        rate = milliseconds / length if milliseconds and length else None
-        repeat = asked.ask(rate)
-        if not repeat and not effect.fresh:
-            known.speed.count(0, -1)  # it is no repeat; `_fold` takes all for one
-        if effect.unsure and repeat and far_under(rate, asked.rate):
-            asked.quick += 1
+        asked, length = known.asked, known.length
+        repeat = asked.asked
+        if not repeat or effect.unsure:
+            rate = milliseconds / length if milliseconds and length else None
+            if asked.ask(rate):
+                asked.quick += far_under(rate, asked.rate)
+            elif not effect.fresh:
+                known.speed.count(0, -1)  # it is no repeat; `_fold` takes all for one
         if milliseconds and length:
             known.speed.time(length, milliseconds, effect.fresh, effect.first and not repeat)
 
@@ -274,6 +276,10 @@ class Placing:
         """Each arm restated, in the order of their first rows: what there is to say where arms are labels."""
         self._finish()
         return self._restated(self.speeds)
+
+
+def _before(started: float | None, ended: float | None) -> bool:
+    return started is not None and ended is not None and started < ended
 
 
 @dataclass(slots=True)

@@ -150,7 +150,8 @@ class Spool:
         return self._blocks() if self._order.holds() else _sorted(self._blocks(), _counted)
 
     def labelled_in_order(self) -> Iterator[Block]:
-        """The scored rows that have a label, which is their arm here, as `in_time_order` puts them alone."""
+        """The scored rows that have a label, which is their arm here, as `in_time_order` puts them alone; of a log that
+        tells no arms, so that each label is of one."""
         blocks = _relabelled(self._blocks())
         return blocks if self._order.holds() else _sorted(blocks, _scored)
 
