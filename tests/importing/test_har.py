@@ -17,9 +17,8 @@ from tests.support.imports import (
     imported,
     read_bytes,
     spoiled,
-    survives,
-    truncated,
     unread,
+    withstands,
 )
 
 REPLY = {
@@ -144,7 +143,4 @@ def test_what_is_no_archive_is_refused() -> None:
 
 def test_hostile_archives_break_nothing() -> None:
     whole = json.loads(archive(entry(), entry(STREAM)))
-    for seed in range(300):
-        survives(json.dumps(spoiled(whole, seed)).encode(), "har")
-    for data in truncated(archive(entry())):
-        survives(data, "har")
+    withstands("har", [archive(entry())], lambda seed: [json.dumps(spoiled(whole, seed)).encode()])

@@ -21,8 +21,8 @@ from tests.support.imports import (
     read_bytes,
     spoiled,
     survives,
-    truncated,
     unread,
+    withstands,
 )
 
 USAGE = {"input_tokens": 2, "output_tokens": 5, "total_tokens": 247, "input_tokens_cache_read": 240}
@@ -291,8 +291,9 @@ def test_damage_is_named() -> None:
 
 def test_no_hostile_input_is_a_traceback() -> None:
     packed = archive(sample(event()))
-    for data in (*truncated(SAMPLE), *truncated(packed), packed[:40] + b"\xff" * 60 + packed[100:]):
-        survives(data, "inspect")
-    for seed in range(300):
-        survives(as_document(spoiled(log(sample(event(), events_data={"messages": [MESSAGE]})), seed)), "inspect")
-        survives(archive(spoiled(sample(event(input_refs=[[0, 1]], call={"response": {}})), seed)), "inspect")
+    whole = log(sample(event(), events_data={"messages": [MESSAGE]}))
+    one = sample(event(input_refs=[[0, 1]], call={"response": {}}))
+    withstands(
+        "inspect", [SAMPLE, packed], lambda seed: [as_document(spoiled(whole, seed)), archive(spoiled(one, seed))]
+    )
+    survives(packed[:40] + b"\xff" * 60 + packed[100:], "inspect")

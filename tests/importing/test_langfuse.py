@@ -19,9 +19,8 @@ from tests.support.imports import (
     imported,
     read_bytes,
     spoiled,
-    survives,
-    truncated,
     unread,
+    withstands,
 )
 
 OURS = {"input": 2, "input_cached_tokens": 240, "output": 5, "total": 247}
@@ -174,8 +173,9 @@ def test_damage_is_named() -> None:
 
 
 def test_no_hostile_input_is_a_traceback() -> None:
-    for sample in (SAMPLE, SAMPLE_LINES, SAMPLE_CSV):
-        for data in truncated(sample, 40):
-            survives(data, "langfuse")
-    for seed in range(300):
-        survives(as_lines(spoiled(observation(), seed), spoiled(stored(), seed)), "langfuse")
+    withstands(
+        "langfuse",
+        [SAMPLE, SAMPLE_LINES, SAMPLE_CSV],
+        lambda seed: [as_lines(spoiled(observation(), seed), spoiled(stored(), seed))],
+        times=40,
+    )

@@ -15,7 +15,7 @@ from prefillgate.cli.replayset import command
 from prefillgate.importers.base import Prompted
 from prefillgate.importers.source import ImportProblem
 from prefillgate.replay.checks import compile_checks
-from tests.support.imports import read_bytes, spoiled, survives, truncated, unread
+from tests.support.imports import read_bytes, spoiled, unread, withstands
 
 CONFIG = """\
 # yaml-language-server: $schema=https://example.org/schema.json
@@ -171,8 +171,7 @@ def test_what_is_no_configuration_is_refused() -> None:
 
 
 def test_no_hostile_input_is_a_traceback() -> None:
-    for data in truncated(SAMPLE, 40):
-        survives(data, "promptfoo-config")
     whole = yaml.safe_load(CONFIG)
-    for seed in range(150):
-        survives(json.dumps(spoiled(whole, seed)).encode(), "promptfoo-config")
+    withstands(
+        "promptfoo-config", [SAMPLE], lambda seed: [json.dumps(spoiled(whole, seed)).encode()], times=40, seeds=150
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from prefillgate.cli.main import main
 from prefillgate.importers.base import Prompted
-from tests.support.imports import absent, as_document, as_lines, read_bytes, spoiled, survives, truncated, unread
+from tests.support.imports import absent, as_document, as_lines, read_bytes, spoiled, unread, withstands
 
 
 def turn(who: str, said: Any) -> dict[str, Any]:
@@ -76,7 +76,5 @@ def test_conversations_become_a_replay_set(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_hostile_conversations_break_nothing() -> None:
-    for seed in range(200):
-        survives(as_lines(spoiled(TALK, seed)), "sharegpt")
-    for data in truncated(as_document([TALK, TALK])):
-        survives(data, "sharegpt")
+    whole = as_document([TALK, TALK])
+    withstands("sharegpt", [whole], lambda seed: [as_lines(spoiled(TALK, seed))], seeds=200)

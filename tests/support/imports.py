@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from prefillgate.core.cells import Cell
@@ -79,3 +79,14 @@ def truncated(data: bytes, times: int = 60) -> Iterator[bytes]:
     """`data` cut at many places."""
     for step in range(times):
         yield data[: len(data) * step // times]
+
+
+def withstands(
+    name: str, cut: Iterable[bytes], spoil: Callable[[int], Iterable[bytes]], *, times: int = 60, seeds: int = 300
+) -> list[int]:
+    """Whether a format reads hostile input without a traceback: each of `cut`, cut short at `times` places, and what
+    `spoil` makes of each seed. How much came of each of the latter."""
+    for sample in cut:
+        for data in truncated(sample, times):
+            survives(data, name)
+    return [survives(data, name) for seed in range(seeds) for data in spoil(seed)]
