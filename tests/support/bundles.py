@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from prefillgate.bundle import content
 from prefillgate.bundle.journal import NO_SENSE
@@ -93,6 +94,14 @@ class Bundle:
         """The number of the line of a cell's texts."""
         numbered = enumerate(self.documents(content.TEXTS), start=1)
         return next(number for number, text in numbered if text["cell_id"] == cell_id)
+
+    def sign_with(self, key: Ed25519PrivateKey) -> None:
+        """Sign it as `export --signing-key` does."""
+        path = self.folder / content.MANIFEST
+        signer = key.public_key().public_bytes_raw().hex()
+        manifest = replace(read_manifest(path.read_bytes()), public_key=signer).render()
+        path.write_bytes(manifest)
+        (self.folder / content.SIGNATURE).write_bytes(key.sign(manifest))
 
     def sign_off(self) -> None:
         """Write the manifest anew, for the files as they are."""

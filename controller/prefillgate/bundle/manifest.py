@@ -38,9 +38,11 @@ class FileFacts:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What a bundle is made of. `tail` is the number of events and the digest of the last, as the store tells it;
-    `public_key` is the signer's raw Ed25519 key in hex, None without a signature."""
+    `public_key` is the signer's raw Ed25519 key in hex, None without a signature, `rules` the number of those by which
+    its verdict was made (`prefillgate.bundle.rules`)."""
 
     program: str
+    rules: int
     redacted: bool
     tail: str
     public_key: str | None
@@ -52,6 +54,7 @@ class Manifest:
             "format": FORMAT,
             "version": VERSION,
             "program": self.program,
+            "rules": self.rules,
             "redacted": self.redacted,
             "journal": self.tail,
             "signed_by": self.public_key,
@@ -89,6 +92,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "format": lambda value: value == FORMAT,
     "version": lambda value: type(value) is int and value == VERSION,
     "program": lambda value: _matches("prefillgate [0-9A-Za-z.+-]{1,60}", value),
+    "rules": lambda value: _is_count(value) and value > 0,
     "redacted": lambda value: isinstance(value, bool),
     "journal": lambda value: _matches("[0-9]{1,18}:[0-9a-f]{64}", value),
     "signed_by": lambda value: value is None or is_digest(value),
@@ -118,7 +122,7 @@ def read_manifest(raw: bytes) -> Manifest:
     if names != FILES:
         raise _bad(f"files names {shown(list(names))}; a bundle has {', '.join(FILES)}, in this order")
     files = tuple(FileFacts(**file) for file in told["files"])
-    found = Manifest(told["program"], told["redacted"], told["journal"], told["signed_by"], files)
+    found = Manifest(told["program"], told["rules"], told["redacted"], told["journal"], told["signed_by"], files)
     if found.render() != raw:
         crlf = "its lines end in CR LF: the file was converted, by git on Windows perhaps"
         raise _bad(crlf if b"\r\n" in raw else "the same JSON, written in another way than a bundle writes it")

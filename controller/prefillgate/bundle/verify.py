@@ -13,6 +13,7 @@ from prefillgate.bundle.journal import NO_SENSE, CannotFollow, Followed, TextFil
 from prefillgate.bundle.lines import BadLine, canonical_document, document, raw_lines
 from prefillgate.bundle.manifest import MAX_BYTES, Manifest, facts_of, read_manifest
 from prefillgate.bundle.order import BY_PLACE, LANES_LOST, NOT_FOLLOWED, TIMES_DECIDE, is_followed
+from prefillgate.bundle.rules import RULES, OtherRules
 from prefillgate.bundle.write import PROGRAM
 from prefillgate.core.journal import Planned
 from prefillgate.core.judge import judge
@@ -30,7 +31,8 @@ async def check_bundle(folder: Path, key_hex: str | None, beside: Iterable[str] 
 
     `beside` names what stood beside the files of a bundle where it was copied from.
 
-    Raises `NoBundle`, `NewerBundle`, and OSError for what cannot be read.
+    Raises `NoBundle`, `NewerBundle`, `OtherRules` where nothing differs that needs no rules, and OSError for what
+    cannot be read.
     """
     findings = Findings(key_given=key_hex is not None)
     if not folder.is_dir():
@@ -56,6 +58,8 @@ async def check_bundle(folder: Path, key_hex: str | None, beside: Iterable[str] 
                 findings.differs(stated.name, None, f"its SHA-256 is {found.sha256}, the manifest says {stated.sha256}")
     if {content.EVENTS, content.TEXTS} <= present:
         await _recompute(folder, manifest, present, findings)
+    if manifest.rules != RULES and not findings.differences:
+        raise OtherRules(manifest.rules, manifest.program, _checked(findings))
     _most_precise_first(findings)
     return findings
 
@@ -114,15 +118,17 @@ def _signature(folder: Path, manifest: bytes, key_hex: str | None, findings: Fin
 async def _recompute(folder: Path, manifest: Manifest, present: set[str], findings: Findings) -> None:
     with (folder / content.TEXTS).open("rb") as file:
         texts = TextFile(file, folder / content.TEXTS, manifest.redacted)
-        followed = Followed(findings, texts, manifest.redacted)
+        followed = Followed(findings, texts, manifest.redacted, chain_only=manifest.rules != RULES)
         try:
             await followed.follow(folder / content.EVENTS)
         except CannotFollow:
             return
-    _order(followed, findings)
     findings.recomputed["events"] = int(followed.tail.partition(":")[0])
     if followed.tail != manifest.tail:
         findings.differs(content.MANIFEST, None, unlike("journal", manifest.tail, followed.tail, "the events end in"))
+    if followed.chain_only:
+        return
+    _order(followed, findings)
     gate = followed.gate
     try:
         findings.verdict = verdict = judge(gate)
@@ -144,6 +150,12 @@ async def _recompute(folder: Path, manifest: Manifest, present: set[str], findin
             _compare(folder / name, due, findings)
     if content.REPLAY_SET in present:
         _replay_set(folder / content.REPLAY_SET, gate.plan, manifest.redacted, findings)
+
+
+def _checked(findings: Findings) -> str:
+    """What of a bundle under other rules was checked, in words."""
+    who = "It is not signed." if findings.signed_by is None else f"The signature of {findings.signed_by} fits."
+    return f"Its digests and the chain of its {findings.recomputed['events']} events hold. {who}"
 
 
 def _order(followed: Followed, findings: Findings) -> None:

@@ -11,6 +11,7 @@ from prefillgate import __version__
 from prefillgate.bundle import content
 from prefillgate.bundle.manifest import Manifest, facts_of
 from prefillgate.bundle.redact import redacted
+from prefillgate.bundle.rules import RULES
 from prefillgate.core.gate import Gate, fold
 from prefillgate.core.journal import CellMeasured, Journal, Texts
 from prefillgate.core.judge import judge
@@ -65,7 +66,8 @@ def write_bundle(journal: Journal, folder: Path, how: How) -> Written:
     kept = fold(journal.events()[:1]).plan
     _write(folder / content.REPLAY_SET, content.replay_set_lines(kept, how.redact))
     signer = None if how.key is None else how.key.public_key().public_bytes_raw().hex()
-    manifest = Manifest(PROGRAM, how.redact, tail, signer, tuple(facts_of(folder / name) for name in content.FILES))
+    files = tuple(facts_of(folder / name) for name in content.FILES)
+    manifest = Manifest(PROGRAM, RULES, how.redact, tail, signer, files)
     if how.key is not None:
         (folder / content.SIGNATURE).write_bytes(how.key.sign(manifest.render()))
     (folder / content.MANIFEST).write_bytes(manifest.render())

@@ -36,10 +36,13 @@ def command(bundle: str, public_key: Path | None) -> int:
     Without --public-key nothing shows who made the bundle: a forger who makes up all of it, replies included, is not
     found. With --public-key a bundle that is not signed by that key fails.
 
-    Exit codes: 0 the same, 10 a difference, 1 it could not be read, 2 bad input.
+    A bundle made under other rules (another prefillgate) is checked by its digests, and that is said.
+
+    Exit codes: 0 the same, 10 a difference, 1 it could not be read or recomputed, 2 bad input.
     """
     from prefillgate.bundle.manifest import NewerBundle
     from prefillgate.bundle.objects import is_address
+    from prefillgate.bundle.rules import OtherRules
     from prefillgate.bundle.verify import NoBundle, check_bundle
     from prefillgate.cli.object_storage import copied
 
@@ -54,6 +57,8 @@ def command(bundle: str, public_key: Path | None) -> int:
         raise BadInput(f"{bundle}: {error}") from error
     except NewerBundle as error:
         raise CouldNotMeasure(f"{bundle}: {error}. Upgrade prefillgate.") from error
+    except OtherRules as error:
+        raise CouldNotMeasure(f"{bundle}: {error}") from error
     except OSError as error:
         raise CouldNotMeasure(f"{bundle}: cannot be read: {error.strerror or error}") from error
     lines = _different(bundle, findings) if findings.differences else _same(bundle, findings)

@@ -93,6 +93,11 @@ class Gate:
     _pass_cut: bool = False
     _ledgers: list[UnitLedger] = field(default_factory=list)  # of the candidate's cells, under each flag
     _ledgers_of: list[Classified] | None = None  # the classes they were folded from
+    _looked_at: tuple[list[int], int] | None = None  # bad ones by flag and where the CUSUM begins, at its last look
+    _looked_of: list[Classified] | None = None
+    _paired_of: list[Classified] | None = None
+    _paired_taken: int = 0
+    _paired_classes: dict[int, Classified] = field(default_factory=dict)  # by identity of the cell
 
     # -- folding
 
@@ -254,8 +259,13 @@ class Gate:
             self.latched_rollback = True
 
     def _watch_for_alarm(self) -> None:
-        policy = self.plan.policy
-        for ledger in self.candidate_ledgers():
+        """A clean outcome only lowers the CUSUM: it is looked at where a bad one came, or where classes changed."""
+        policy, ledgers = self.plan.policy, self.candidate_ledgers()
+        looked_at = ([ledger.bad for ledger in ledgers], self._cusum_from)
+        if self._looked_at == looked_at and self._looked_of is self._ledgers_of:
+            return
+        self._looked_at, self._looked_of = looked_at, self._ledgers_of
+        for ledger in ledgers:
             crossed = cusum(ledger.outcomes(self._cusum_from), policy.alarm).alarmed
             if crossed or ledger.bad > len(policy.acceptance) - 1:
                 self.alarm = self.ever_alarmed = True
@@ -323,6 +333,19 @@ class Gate:
         for ledger, flag in zip(self._ledgers, self.flags, strict=True):
             ledger.take(classified, CANDIDATE, flag.name)
         return self._ledgers
+
+    def classes_of_pairs(self) -> dict[int, Classified]:
+        """The classes of the cells that are halves of throughput pairs, by `id` of the cell."""
+        classified = self.classified()
+        if self._paired_of is not classified:
+            self._paired_of, self._paired_taken, self._paired_classes = classified, 0, {}
+        if self._paired_taken < len(classified):
+            halves = {id(event.cell) for event in self.paired}
+            for item in classified[self._paired_taken :]:
+                if id(item.cell) in halves:
+                    self._paired_classes[id(item.cell)] = item
+            self._paired_taken = len(classified)
+        return self._paired_classes
 
     def failed_cases(self) -> list[str]:
         """Cases of the candidate's bad cells so far, in the order they failed."""

@@ -73,8 +73,7 @@ def pair_measurements(gate: Gate) -> list[PairMeasurement]:
     for event in gate.paired:
         assert event.pair is not None
         halves.setdefault(event.pair, {})[event.cell.arm] = event
-    cells = {id(event.cell) for event in gate.paired}
-    classes = {id(item.cell): item for item in gate.classified() if id(item.cell) in cells} if halves else {}
+    classes = gate.classes_of_pairs() if halves else {}
     met: dict[str, set[str | None]] = {BASELINE: set(), CANDIDATE: set()}
     pairs = []
     for number, arms in sorted(halves.items()):
