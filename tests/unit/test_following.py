@@ -209,3 +209,53 @@ def test_the_head_is_that_of_the_file_that_is_read(tmp_path: Path) -> None:
     assert follower.head(10) == b"0123456789"
     assert lines(follower) == [b"0123456789abc"]
     follower.close()
+
+
+def test_a_restart_in_the_middle_of_a_line_reads_that_line_whole_and_once(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    add(path, b"a\nhalf of ")
+    follower = Follower(path)
+    assert lines(follower) == [b"a"]
+    place = follower.place
+    follower.close()
+    add(path, b"a li")
+    again = Follower(path, place)
+    assert lines(again) == []
+    add(path, b"ne\nb\n")
+    assert lines(again) == [b"half of a line", b"b"]
+    assert again.place is not None and again.place.line == 3
+    again.close()
+
+
+def test_a_log_that_is_deleted_is_read_to_its_end_and_a_new_one_of_its_name_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    add(path, b"a\n")
+    follower = Follower(path)
+    assert lines(follower) == [b"a"]
+    with path.open("ab") as held:
+        path.unlink()
+        assert lines(follower) == []
+        held.write(b"still written\n")
+        held.flush()
+        assert lines(follower) == [b"still written"]
+    add(path, b"new\n")
+    assert lines(follower) + lines(follower) == [b"new"]
+    follower.close()
+
+
+def test_what_was_written_just_before_a_copy_and_truncation_is_read_in_the_copy(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    (tmp_path / "log.3").write_bytes(b"another log\n" * 9)
+    add(path, b"a\n")
+    (tmp_path / "log.2").write_bytes(path.read_bytes())  # a copy without anything new
+    follower = Follower(path)
+    assert lines(follower) == [b"a"]
+    add(path, b"b\nhalf")
+    (tmp_path / "log.1").write_bytes(path.read_bytes())
+    path.write_bytes(b"longer than what stood there\n")
+    assert [each for _ in range(3) for each in lines(follower)] == [b"b", b"half", b"longer than what stood there"]
+    assert follower.remarks == [f"{path}: truncated; finishing its copy {tmp_path / 'log.1'} first"]
+    path.write_bytes(b"z\n")
+    assert lines(follower) == [b"z"]
+    assert follower.remarks[1:] == [f"{path}: truncated; reading it from its beginning"]
+    follower.close()

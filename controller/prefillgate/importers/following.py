@@ -6,6 +6,7 @@ so that the same place is found again after a restart, also when the file was re
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections import deque
@@ -129,8 +130,7 @@ class Follower:
         size = os.fstat(self._file.fileno()).st_size
         at = self._place.offset + len(self._pending)
         if size < at or (size > at and not self._is_still(self._place)):
-            self.remarks.append(f"{self.path}: truncated; reading it from its beginning")
-            self._begin(self._file)
+            self._truncated(self._file, self._place)
             return True
         if size == at:
             return False
@@ -140,6 +140,23 @@ class Follower:
             self._place = self._known_by(self._place)
         self._quiet = 0
         return bool(data)
+
+    def _truncated(self, file: BinaryIO, place: Place) -> None:
+        """Finish the copy that was made before the truncation, where it holds more; then what stands there now."""
+        for path in self._newest_first(self._rotated()):
+            try:
+                self._file = path.open("rb", buffering=0)
+            except OSError:
+                continue
+            stat = os.fstat(self._file.fileno())
+            if stat.st_size > place.offset and self._is_still(place):
+                file.close()
+                self.remarks.append(f"{self.path}: truncated; finishing its copy {path} first")
+                self._pending, self._place = b"", replace(place, device=stat.st_dev, number=stat.st_ino)
+                return
+            self._file.close()
+        self.remarks.append(f"{self.path}: truncated; reading it from its beginning")
+        self._begin(file)
 
     def _read_at(self, offset: int, most: int) -> bytes:
         assert self._file is not None
@@ -236,6 +253,13 @@ class Follower:
             return sorted(each for each in self.path.parent.iterdir() if each.name.startswith(f"{self.path.name}."))
         except OSError:
             return []
+
+    def _newest_first(self, paths: list[Path]) -> list[Path]:
+        told = []
+        for path in paths:
+            with contextlib.suppress(OSError):
+                told.append((path.stat().st_mtime_ns, path))
+        return [path for _, path in sorted(told, reverse=True)]
 
     def _rotated_since(self, found: Path) -> list[Path]:
         """Files that were written and rotated after `found`, oldest first."""
