@@ -225,8 +225,9 @@ def _keep(known: dict[_K, _V], key: _K, most: int) -> list[_K]:
         known[key] = known.pop(key)
     forgotten = []
     while len(known) > most:
-        forgotten.append(next(iter(known)))
-        del known[forgotten[-1]]
+        oldest = next(iter(known))
+        del known[oldest]
+        forgotten.append(oldest)
     return forgotten
 
 

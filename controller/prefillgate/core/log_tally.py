@@ -18,7 +18,7 @@ from prefillgate.core.restate import Table
 from prefillgate.core.units import WHOLE, floor_of_counts
 from prefillgate.core.verdict import ArmCounts, CellClass, Interval
 
-CLEAN, BAD, UNKNOWN = 0, 1, 2  # entries of a timeline
+CLEAN, BAD, UNKNOWN = range(3)  # entries of a timeline
 
 
 @dataclass(slots=True)
