@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import add
 
 from prefillgate.core.cells import ARMS, CANDIDATE
 from prefillgate.core.exact import clopper_pearson
@@ -67,13 +68,13 @@ class ArmTally:
     suspects: int = 0
     bad_orphans: int = 0
     weights: Counter[Fraction] = field(default_factory=Counter)
-    cells_in_units: int = 0
     squares: int = 0  # of the cells of each unit
     outputs: set[str] = field(default_factory=set)
     timeline: bytearray = field(default_factory=bytearray)
 
     def counts(self, invalid: int) -> ArmCounts:
         """The arm restated, as `count_arm` does."""
+        in_units = self.classes[CellClass.FRESH] + self.classes[CellClass.COPY]
         return ArmCounts(
             requests=self.requests,
             prefills=self.classes[CellClass.FRESH],
@@ -88,7 +89,7 @@ class ArmTally:
             request_interval=_interval(self.outcomes),
             prefill_interval=_interval(self.units),
             invalid=invalid,
-            effective_prefills=self.cells_in_units**2 / float(self.squares) if self.squares else None,
+            effective_prefills=in_units**2 / float(self.squares) if self.squares else None,
         )
 
     @property
@@ -133,8 +134,6 @@ class LogTally:
         screen = self._screen(kind)
         arm.requests += rows
         arm.classes[ruling.cell_class] += rows
-        if ruling.cell_class in (CellClass.FRESH, CellClass.COPY):
-            arm.cells_in_units += rows
         if outcome is not None:
             _add(arm.outcomes, screen, 0, outcome * rows, rows)
         if ruling.cell_class is CellClass.FRESH and outcome is not None:
@@ -204,7 +203,7 @@ class LogTally:
         for case in self.cases.values():
             for place, seen in enumerate(case.seen):
                 if case.common and seen is not None:
-                    sums[place] = [one + other for one, other in zip(sums[place], seen, strict=True)]
+                    sums[place] = list(map(add, sums[place], seen))
         baseline, candidate = sums
         return Table(*candidate[:2], *baseline[:2]), Table(*candidate[2:], *baseline[2:])
 
