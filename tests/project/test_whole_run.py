@@ -186,3 +186,10 @@ def test_who(number):
     assert {name: len(found) for name, found in workers.items()} == dict.fromkeys(workers, 1)
     assert len(workers["test_one"] | workers["test_two"] | workers["test_three"]) == 1
     assert len(workers) == len(real) + len(others)
+
+
+def test_the_folder_of_many_files_comes_last(run: Run) -> None:
+    folders = ("runner", "story", "engine", "unit", "watching")
+    seen = run({f"{each}/test_{each}.py": "def test_it(): pass" for each in folders}, "--collect-only", "tests")
+    lines = [line for line in seen.stdout.splitlines() if line.startswith("tests/")]
+    assert [line.split("/")[1] for line in lines] == ["unit", "engine", "story", "watching", "runner"]

@@ -21,6 +21,7 @@ from tests.support import leftovers, programs
 # Longest first: a long test that starts last would run alone.
 PARALLEL = ("simulation", "evidence", "report", "project", "commands", "importing", "unit")
 REAL = ("demo", "first_hour", "engine", "contract")
+LAST = "runner"  # many files, none of them long: the workers end at about the same time
 FILTERS = {"-k", "-m", "--deselect", "--ignore", "--ignore-glob", "--lf", "--last-failed", "--sw", "--stepwise"}
 
 
@@ -39,9 +40,10 @@ class WholeRun:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Parallel folders first, then those with real servers, then the others."""
+        """Parallel folders first, then those with real servers, then the others, and at the end `LAST`."""
         order = {name: place for place, name in enumerate((*PARALLEL, *REAL))}
-        items.sort(key=lambda item: order.get(_folder(self._config, item), len(order)))
+        places = {**order, LAST: len(order) + 1}
+        items.sort(key=lambda item: places.get(_folder(self._config, item), len(order)))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
