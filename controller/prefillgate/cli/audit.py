@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from prefillgate.cli.completing import POLICY
+from prefillgate.cli.defaults import default_option
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.outcome import columns, exit_code, palette, say
 from prefillgate.cli.problems import say_problems
@@ -67,13 +68,8 @@ not), claim (whether the difference survives), restated (bounds and speeds by ar
 @click.option(
     "--checks", type=POLICY, metavar="NAME|FILE", help="Judge the outputs in the log by this policy's checks."
 )
-@click.option(
-    "--policy",
-    type=POLICY,
-    default="standard",
-    show_default=True,
-    metavar="NAME|FILE",
-    help="quick, standard, strict or a file.",
+@default_option(
+    "--policy", type=POLICY, default="standard", metavar="NAME|FILE", help="quick, standard, strict or a file."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with unrounded numbers.")
 @click.option("--markdown", is_flag=True, help="Print a Markdown comment to paste on a pull request.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +50,7 @@ def command(
     """
     from prefillgate.api.errors import InputError
     from prefillgate.cli.audit_log import read_columns
+    from prefillgate.cli.whole_set import write_set
     from prefillgate.importers.cases import Cases
     from prefillgate.importers.reading import Wanted
 
@@ -59,7 +59,7 @@ def command(
     formats: dict[str, None] = {}
     try:
         lines = _lines(files, Wanted(format_name, read_columns(columns)), cases, formats)
-        _write(lines, cases, output)
+        write_set(output, lines, lambda: cases.written > 0)
     except InputError as error:
         return say_problems(error)
     if not cases.written:
@@ -74,7 +74,9 @@ def command(
 
 
 def _print(cases: Cases, formats: Iterable[str], output: Path) -> None:
-    click.echo(f"read: {_counted(cases.read, 'request')} ({', '.join(formats)})")
+    from prefillgate.report.words import plural
+
+    click.echo(f"read: {plural(cases.read, 'request')} ({', '.join(formats)})")
     if cases.left:
         click.echo("not written:")
         for line in _left(cases):
@@ -83,7 +85,7 @@ def _print(cases: Cases, formats: Iterable[str], output: Path) -> None:
         click.echo(f"prompts that a log does not hold{_flags(cases)}")
     if cases.secrets:
         click.echo(f"taken out of the bodies: {cases.secrets} headers, keys, tokens or passwords")
-    click.echo(f"written: {_counted(cases.written, 'case')} to {output}")
+    click.echo(f"written: {plural(cases.written, 'case')} to {output}")
 
 
 def _keep_from_replacing(output: Path, files: tuple[str, ...], overwrite: bool) -> None:
@@ -114,26 +116,6 @@ def _lines(files: tuple[str, ...], wanted: Wanted, cases: Cases, formats: dict[s
                 line = cases.line(each)
                 if line is not None:
                     yield line + b"\n"
-
-
-def _write(lines: Iterator[bytes], cases: Cases, output: Path) -> None:
-    """All of it or nothing; nothing where there is no case."""
-    partial = output.with_name(output.name + ".partial")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            file.writelines(lines)
-        if cases.written:
-            partial.replace(output)
-    except OSError as error:
-        raise BadInput(f"--output {output}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _left(cases: Cases) -> Iterator[str]:

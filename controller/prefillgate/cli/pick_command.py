@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from prefillgate.cli.completing import REPLAY_SET
+from prefillgate.cli.defaults import default_option
 from prefillgate.cli.problems import json_line, say_problems
 
 if TYPE_CHECKING:
@@ -17,16 +17,13 @@ if TYPE_CHECKING:
 
 @click.command(name="pick")
 @click.argument("replay_set", type=REPLAY_SET, metavar="FILE")
-@click.option(
-    "--n", "wanted", type=click.IntRange(1, 100_000), default=16, show_default=True, help="How many cases to choose."
-)
+@default_option("--n", "wanted", type=click.IntRange(1, 100_000), default=16, help="How many cases to choose.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Write the chosen lines here.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Equal seed and file, equal choice.")
-@click.option(
+@default_option("--seed", type=int, default=0, help="Equal seed and file, equal choice.")
+@default_option(
     "--similarity",
     type=click.IntRange(1, 100),
     default=90,
-    show_default=True,
     metavar="PERCENT",
     help="From which share of common five-word sequences on two prompts are near duplicates.",
 )
@@ -48,14 +45,15 @@ def command(replay_set: str, wanted: int, output: Path, seed: int, similarity: i
     """
     from prefillgate.api.errors import ReplaySetError
     from prefillgate.cli.stores import keep_from_overwriting
-    from prefillgate.replay.pick import pick
+    from prefillgate.cli.whole_set import write_set
+    from prefillgate.replay.pick import chosen_lines, pick
     from prefillgate.replay.replay_set import find_replay_set
 
     source = find_replay_set(replay_set)
     keep_from_overwriting("--output", output, source)
     try:
         picked = pick(source, wanted, seed, similarity)
-        _write(source, picked, output)
+        write_set(output, chosen_lines(source, picked))
     except ReplaySetError as error:
         return say_problems(error)
     if as_json:
@@ -68,24 +66,6 @@ def command(replay_set: str, wanted: int, output: Path, seed: int, similarity: i
             click.echo(_fewer(picked, wanted, similarity))
         click.echo(f"written: {output}")
     return 0
-
-
-def _write(source: Path, picked: Picked, output: Path) -> None:
-    """The chosen lines, all of them or nothing."""
-    from prefillgate.cli.errors import BadInput
-    from prefillgate.replay.pick import chosen_lines
-
-    partial = output.with_name(output.name + ".partial")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            file.writelines(chosen_lines(source, picked))
-        partial.replace(output)
-    except OSError as error:
-        raise BadInput(f"--output {output}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
 
 
 def _document(picked: Picked) -> dict[str, Any]:

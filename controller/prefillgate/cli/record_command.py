@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from prefillgate.cli.defaults import default_option
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.problems import say_problems
@@ -23,42 +24,35 @@ UPSTREAM = "upstream"
 
 @click.command(name="record")
 @click.option("--upstream", required=True, metavar="URL", help="Base URL of the server to pass requests on to.")
-@click.option(
+@default_option(
     "--listen",
     default=DEFAULT_LISTEN,
-    show_default=True,
     metavar="ADDR",
     help="PORT (on this machine alone) or IP:PORT to listen at; port 0 takes any free one.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The replay set to add cases to.")
-@click.option(
+@default_option(
     "--sample",
     type=NumberRange(0, 1, min_open=True),
     default=1.0,
-    show_default=True,
     metavar="RATE",
     help="Share of the prompts to keep, drawn by each prompt's digest: the same prompt is always in or always out.",
 )
 @click.option("--max-cases", type=click.IntRange(1), metavar="N", help="Keep no more once the file holds N cases.")
-@click.option(
-    "--scrub/--no-scrub",
-    default=True,
-    show_default=True,
-    help="Replace secrets and addresses in what is kept by placeholders.",
+@default_option(
+    "--scrub/--no-scrub", default=True, help="Replace secrets and addresses in what is kept by placeholders."
 )
-@click.option(
+@default_option(
     "--max-body",
     type=NumberRange(0.001, 16),
     default=4.0,
-    show_default=True,
     metavar="MIB",
     help="A larger body is passed on and not kept.",
 )
-@click.option(
+@default_option(
     "--tell-every",
     type=NumberRange(1, 86_400),
     default=60.0,
-    show_default=True,
     metavar="SECONDS",
     help="How often to print the counts while they change.",
 )

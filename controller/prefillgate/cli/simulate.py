@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from prefillgate.cli.defaults import default_option
 from prefillgate.cli.numbers import NumberRange
 
 if TYPE_CHECKING:
@@ -44,18 +45,17 @@ class _CommandWithFaults(click.Command):
 
 @click.command("simulate", cls=_CommandWithFaults)
 @click.option("--port", type=click.IntRange(0, 65535), required=True, help="Port to listen on; 0 takes any free one.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--seed", default=0, show_default=True, help="Equal seed and requests give equal answers at any speed.")
+@default_option("--host", default="127.0.0.1", help="Address to listen on.")
+@default_option("--seed", default=0, help="Equal seed and requests give equal answers at any speed.")
 @click.option(
     "--text-seed",
     type=int,
     help="Seed of the answers' wording alone: two servers that share it say the same though their faults differ.",
 )
-@click.option(
+@default_option(
     "--time-scale",
     type=NumberRange(0, 100),
     default=1.0,
-    show_default=True,
     help="Sleep this many times the reported times; 0 never sleeps, reports stay the same.",
 )
 @click.option("--fault", "faults", multiple=True, metavar="NAME=VALUE", help="Plant a fault (see below); repeatable.")
@@ -69,78 +69,46 @@ class _CommandWithFaults(click.Command):
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="JSON lines with match, text, and optionally bad_text, reasoning, tool_calls.",
 )
-@click.option(
-    "--bad-text",
-    default="VERDICT: LGTM",
-    show_default=True,
-    help="Answer in a bad state where the answers file has none.",
-)
+@default_option("--bad-text", default="VERDICT: LGTM", help="Answer in a bad state where the answers file has none.")
 @click.option("--count-match", default="", help="Ordinals of faults count only prompts that contain this text.")
-@click.option(
+@default_option(
     "--dialect",
     type=click.Choice(["llama", "openai", "vllm", "sglang"]),
     default="llama",
-    show_default=True,
     help="llama: llama-server's API. openai: only /v1 routes, no timings, no cache_prompt, usage with cached_tokens. "
     "vllm, sglang: theirs, with cache_salt, /metrics and what else they tell.",
 )
-@click.option(
+@default_option(
     "--model",
     "models",
     multiple=True,
     default=("simulated-7b-q8_0.gguf",),
-    show_default=True,
     help="Name of a served model; repeatable. All are one model.",
 )
-@click.option("--build-info", default="b11549-simulated", show_default=True, help="What it tells as its build.")
-@click.option("--slots", type=click.IntRange(1, 64), default=4, show_default=True, help="Generations at once.")
-@click.option(
-    "--ctx-size", type=click.IntRange(16, 10_000_000), default=32_768, show_default=True, help="Tokens a slot holds."
+@default_option("--build-info", default="b11549-simulated", help="What it tells as its build.")
+@default_option("--slots", type=click.IntRange(1, 64), default=4, help="Generations at once.")
+@default_option("--ctx-size", type=click.IntRange(16, 10_000_000), default=32_768, help="Tokens a slot holds.")
+@default_option(
+    "--cache-ram", type=click.IntRange(0, 1_000_000), default=8192, help="Host cache in MiB (20 tokens each); 0 is off."
 )
-@click.option(
-    "--cache-ram",
-    type=click.IntRange(0, 1_000_000),
-    default=8192,
-    show_default=True,
-    help="Host cache in MiB (20 tokens each); 0 is off.",
-)
-@click.option(
+@default_option(
     "--reprocess-tokens",
     type=click.IntRange(1, 1000),
     default=1,
-    show_default=True,
     help="Tokens that are processed again even of a prompt that is cached whole.",
 )
 @click.option(
     "--swa", is_flag=True, help="Sliding window: only a prompt that holds all but the end of an earlier one reuses it."
 )
-@click.option(
-    "--prefill-ms",
-    type=NumberRange(0.001, 10_000),
-    default=4.0,
-    show_default=True,
-    help="Per processed token, more on long prompts.",
+@default_option(
+    "--prefill-ms", type=NumberRange(0.001, 10_000), default=4.0, help="Per processed token, more on long prompts."
 )
-@click.option(
-    "--decode-ms",
-    type=NumberRange(0.001, 10_000),
-    default=30.0,
-    show_default=True,
-    help="Per output token, more on long prompts.",
+@default_option(
+    "--decode-ms", type=NumberRange(0.001, 10_000), default=30.0, help="Per output token, more on long prompts."
 )
-@click.option(
-    "--noise-cv",
-    type=NumberRange(0, 1),
-    default=0.02,
-    show_default=True,
-    help="Noise of a request's times, as a share.",
-)
-@click.option(
-    "--ping-seconds",
-    type=NumberRange(0.05, 3600),
-    default=30.0,
-    show_default=True,
-    help="A comment line this often while a stream waits.",
+@default_option("--noise-cv", type=NumberRange(0, 1), default=0.02, help="Noise of a request's times, as a share.")
+@default_option(
+    "--ping-seconds", type=NumberRange(0.05, 3600), default=30.0, help="A comment line this often while a stream waits."
 )
 @click.option("--api-key-env", metavar="VAR", help="Require the key that this environment variable holds.")
 @click.option(

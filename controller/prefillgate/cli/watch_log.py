@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefillgate.cli.completing import POLICY
+from prefillgate.cli.defaults import default_option
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.numbers import NumberRange
 from prefillgate.cli.outcome import say
@@ -25,11 +26,10 @@ EXIT_ALARMED = 10
 
 @click.command(name="watch-log")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option(
+@default_option(
     "--policy",
     type=POLICY,
     default="standard",
-    show_default=True,
     metavar="NAME|FILE",
     help="Whose alarm numbers count, and whose checks judge outputs.",
 )
@@ -44,11 +44,10 @@ EXIT_ALARMED = 10
     help="Also bad: more than MS milliseconds of decoding a token, over 16 output tokens or more.",
 )
 @click.option("--count-only", is_flag=True, help="Count prefills and copies; no alarm, so no outcome is needed.")
-@click.option(
+@default_option(
     "--tell-every",
     type=NumberRange(1, 604_800),
     default=3600.0,
-    show_default=True,
     metavar="SECONDS",
     help="How often to print the counts.",
 )
