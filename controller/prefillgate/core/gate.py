@@ -330,7 +330,7 @@ class Gate:
         classified = self.classified()
         if self._ledgers_of is not classified:
             self._ledgers, self._ledgers_of = [UnitLedger() for _ in self.flags], classified
-        for ledger, flag in zip(self._ledgers, self.flags, strict=True):
+        for ledger, flag in zip(self._ledgers, self.flags, strict=True):  # equivalent mutant: one for each flag
             ledger.take(classified, CANDIDATE, flag.name)
         return self._ledgers
 

@@ -59,7 +59,11 @@ class Survey:
         self._met = len(block.kinds)
         prefill, timed = block.column("prefill_ms"), self._timed
         if prefill is not None and timed:
-            told = [(number, ms) for number, ms in zip(block.numbers, prefill, strict=True) if number in timed]
+            told = [
+                (number, ms)
+                for number, ms in zip(block.numbers, prefill, strict=True)  # equivalent mutant: equally long
+                if number in timed
+            ]
             for number, ms in told:
                 if ms:
                     tokens, sinks = timed[number]
