@@ -435,7 +435,7 @@ async def test_without_slots_the_gauges_of_metrics_tell_activity() -> None:
 
 
 async def test_metrics_that_are_no_exposition_are_a_clear_error() -> None:
-    async with served(routes(metrics=raw("200 OK", b"<html>{ oops"))) as (_server, engine):
+    async with served(routes(metrics=raw("200 OK", b"{ oops"))) as (_server, engine):
         with pytest.raises(TerminalEngineError, match="/metrics is not a Prometheus exposition"):
             await engine.counters()
 

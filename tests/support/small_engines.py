@@ -60,6 +60,7 @@ class Speaks:
     decides: tuple[str, ...] = ()  # the fields that tell what came from the cache
     lie: Callable[[int, int], int] = lambda prompt, cached: cached  # the cached tokens that are told
     twist: Callable[[Body], Body] = lambda told: told  # what becomes of the counts of a reply
+    page: str | None = None  # shown at every address that is not there, with 200
     sees: Callable[[list[str]], list[str]] = lambda words: words  # what of a prompt its cache goes by
 
 
@@ -82,7 +83,12 @@ class SmallEngine:
             app.router.add_get(self.speaks.metrics_path, self._metrics)
         for path in (CHAT, COMPLETIONS):
             app.router.add_post(path, self._generate)
+        if self.speaks.page is not None:
+            app.router.add_get("/{rest:.*}", self._page)
         return app
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return web.Response(text=self.speaks.page, content_type="text/html")
 
     async def _metrics(self, request: web.Request) -> web.Response:
         assert self.speaks.metrics is not None

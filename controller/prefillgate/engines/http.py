@@ -182,7 +182,7 @@ class HttpLane:
             return json.loads(body)
         except (ValueError, RecursionError):
             said = f"{_kind(body)}, not JSON: {quote(self._hidden(body))}"
-            raise TerminalEngineError(f"{self.url}{path} answered {said}") from None
+            raise NotJsonError(f"{self.url}{path} answered {said}") from None
 
     async def get_bytes(self, path: str) -> bytes:
         """The body at `path`. Raises as `get_json` does; a status that will not change is an `HttpStatusError`."""
@@ -282,6 +282,10 @@ class HttpLane:
             detail = "connected, but no TLS handshake within the connect timeout; does this server speak plain http?"
             return Failure("Tls", detail), False
         return failure_of(error, self.options.proxy)
+
+
+class NotJsonError(TerminalEngineError):
+    """A good status and a body that is no JSON."""
 
 
 class HttpStatusError(TerminalEngineError):

@@ -37,7 +37,7 @@ from prefillgate.engines.common import (
     usage_cached_tokens,
     usage_reasoning_tokens,
 )
-from prefillgate.engines.http import EngineOptions, HttpLane, HttpStatusError
+from prefillgate.engines.http import EngineOptions, HttpLane, HttpStatusError, NotJsonError
 from prefillgate.engines.probing import ProbePlan, ProbeWords, judge_probe, run_probe, zeros_put_in
 from prefillgate.engines.prometheus import (
     NOT_THERE,
@@ -50,9 +50,12 @@ from prefillgate.engines.prometheus import (
     start_of,
 )
 from prefillgate.engines.synthetic import synthetic_prompt
+from prefillgate.report.clean import one_line
 
 # A server that lists its models for our key may keep other questions for its administrator.
 NOT_TOLD = NOT_THERE | {401, 403}
+MAX_TOLD_CHARACTERS = 400  # of a build or of weights
+MAX_PROBE_WORDS = 8192  # whatever a server says of its blocks
 ColdMeans = Callable[[BodyEditor, CellRequest], None]
 
 
@@ -89,7 +92,12 @@ class OpenAIRoutes:
 
     async def _discover(self) -> Identity:
         entries = model_entries(self.url, await self._lane.get_json("/v1/models"))
-        return await self._describe(entries, self._chosen(entries))
+        found = await self._describe(entries, self._chosen(entries))
+        return replace(
+            found,
+            build=None if found.build is None else one_line(found.build, MAX_TOLD_CHARACTERS),
+            weights=None if found.weights is None else one_line(found.weights, MAX_TOLD_CHARACTERS),
+        )
 
     async def _describe(self, entries: list[Body], model: str | None) -> Identity:
         """The identity, from the entries of /v1/models and the model chosen; families add what they tell elsewhere."""
@@ -175,7 +183,7 @@ class OpenAIRoutes:
         return None if self.series is None else start_of(read.samples, self.series)
 
     async def _scrape(self) -> Scrape:
-        return await scrape(self._lane, self.series.path if self.series is not None else "/metrics")
+        return Scrape(None, {}) if self.series is None else await scrape(self._lane, self.series)
 
     # -- the capability probe
 
@@ -189,7 +197,8 @@ class OpenAIRoutes:
     async def _probe_by(self, plan: ProbePlan, words: ProbeWords, salt: str, model: str | None) -> Capabilities:
         self._leaves_zeros_out = False
         # Longer than two blocks of the cache, or the repeat would find none that is full.
-        length = max(self.options.probe_words, 2 * self._block_tokens + 64 if self._block_tokens else 0)
+        blocks = min(2 * self._block_tokens + 64, MAX_PROBE_WORDS) if self._block_tokens else 0
+        length = max(self.options.probe_words, blocks)
         before = await self.counters()
         steps = await run_probe(plan, synthetic_prompt(salt, length), salt, self._ask, model)
         after = await self.counters()
@@ -217,6 +226,8 @@ class OpenAIRoutes:
             except HttpStatusError as error:
                 if error.status not in self.not_told:
                     raise
+            except NotJsonError:
+                continue  # gateways show a page of their own in the place of what is not there
         return None
 
 

@@ -19,6 +19,8 @@ from prefillgate.engines.http import HttpLane, HttpStatusError
 
 # Six digits with an exponent: how C++ prints a number past a million, so that what one request adds is lost in it.
 _ROUNDED = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})? \d(?:\.\d{1,5})?e\+\d+$", re.MULTILINE)
+_FIRST_WORD = re.compile(r"[A-Za-z]*")
+MAX_CHARACTERS = 8_000_000  # of a family's own series; parsing more would hold everything up for seconds
 NOT_THERE = frozenset({404, 405, 501})
 Samples = Mapping[str, float]
 
@@ -49,6 +51,13 @@ class Series:
     start: tuple[str, ...] = ()  # moment at which this life of the process began
     unset: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What the names of this family's series begin with: "vllm", "process"."""
+        sources = [source for sources in self.totals.values() for source in sources]
+        names = [name for each in sources for name in ((each.whole, each.part) if isinstance(each, Less) else (each,))]
+        return tuple({_FIRST_WORD.match(name)[0] for name in (*names, *self.running, *self.waiting, *self.start)})  # type: ignore[index]
+
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
@@ -64,17 +73,35 @@ class Scrape:
     rounded: frozenset[str] = frozenset()
 
 
-async def scrape(lane: HttpLane, path: str) -> Scrape:
-    """Samples at `path` by name, summed over labels. Raises as `HttpLane.get` does, and for what is no exposition."""
+async def scrape(lane: HttpLane, series: Series) -> Scrape:
+    """The samples of a family by name, summed over labels.
+
+    Raises as `HttpLane.get` does, and for what is no exposition. A page of HTML, which gateways show in the place of
+    what is not there, is none at all.
+    """
     try:
-        body, headers = await lane.get(path)
+        body, headers = await lane.get(series.path)
     except HttpStatusError as error:
         if error.status in NOT_THERE:
             return Scrape(None, httpx.Headers())
         raise
-    text = body.decode("utf-8", "replace")
-    samples, labels = read_exposition(text, f"{lane.url}{path}")
+    if body.lstrip()[:1] == b"<":
+        return Scrape(None, headers)
+    where = f"{lane.url}{series.path}"
+    text = own_lines(body.decode("utf-8", "replace"), series.prefixes)
+    if len(text) > MAX_CHARACTERS:
+        raise TerminalEngineError(f"{where} is {len(text)} characters of series, more than {MAX_CHARACTERS}")
+    samples, labels = read_exposition(text, where)
     return Scrape(samples, headers, labels, frozenset(_ROUNDED.findall(text)))
+
+
+def own_lines(text: str, prefixes: tuple[str, ...]) -> str:
+    """An exposition without the samples of others and without buckets, which most of a page is made of."""
+    return "\n".join(
+        line
+        for line in text.split("\n")
+        if not line[:1].isalpha() or (line.startswith(prefixes) and "_bucket{" not in line)
+    )
 
 
 def read_exposition(text: str, where: str) -> tuple[dict[str, float], dict[str, dict[str, str]]]:
@@ -105,7 +132,9 @@ def counters_of(samples: Samples | None, series: Series) -> Counters | None:
 
 def activity_of(samples: Samples | None, series: Series) -> Activity:
     """The gauges of one reading: requests at work and requests waiting."""
-    running, waiting = (_first(samples or {}, names) for names in (series.running, series.waiting))
+    told = (_first(samples or {}, names) for names in (series.running, series.waiting))
+    # No number of requests is below 0, nor so large that it is no number of requests.
+    running, waiting = (value if value is not None and 0 <= value < 2**31 else None for value in told)
     return Activity(
         running=None if running is None else int(running),
         waiting=None if waiting is None else int(waiting),

@@ -216,7 +216,8 @@ def _loads(value: Any) -> Activity | None:
     running = waiting = 0
     for rank in ranks:
         queued, busy, both = (rank.get(name) for name in ("num_waiting_reqs", "num_running_reqs", "num_reqs"))
-        if not isinstance(queued, int) or not isinstance(busy if busy is not None else both, int):
+        told = (queued, busy if busy is not None else both)
+        if not all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in told):
             return None
         waiting += queued
         running += busy if busy is not None else max(0, both - queued)
