@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from prefillgate.api.cell_log import EXTRA_FIELDS, FIELDS
-from prefillgate.api.errors import InputError, Problem, shown
-from prefillgate.api.policy import load_policy
+from prefillgate.api.errors import InputError, PolicyError, Problem, shown
+from prefillgate.api.policy import PolicyDocument, load_policy
 from prefillgate.core.audit import audit_facts
 from prefillgate.core.cells import CANDIDATE, Cell, ColdProof, Status
 from prefillgate.core.freshness import Classified
@@ -103,8 +103,10 @@ def score(replies: Iterable[Reply], policy: str | Path = "standard") -> list[Cel
     Raises `PolicyError` (an `InputError`) for a policy that cannot be read, and for one with checks that run a program
     or ask a model, which this does not do. Checks that need other outputs (expected, equal, foreign) are left out.
     """
-    checks = one_output_checks(load_policy(policy))
-    return [_scored(reply, checks) for reply in replies]
+    checks = one_output_checks(_policy(policy))
+    return [
+        _scored(reply, checks) for reply in _each(replies, Reply, ("replies", "reply"), "what `read_reply` returns")
+    ]
 
 
 def classify(cells: Iterable[Cell]) -> list[Classified]:
@@ -138,7 +140,7 @@ def decide(cells: Iterable[Cell], policy: str | Path = "standard", title: str = 
     checked = _all_checked(cells)
     if not checked:
         raise InputError(Problem("", "cells", "none", "at least one"))
-    return write_verdict(audit_facts(checked, load_policy(policy).policy, title))
+    return write_verdict(audit_facts(checked, _policy(policy).policy, title))
 
 
 def _scored(reply: Reply, checks: OneOutputChecks) -> Cell:
@@ -181,7 +183,28 @@ def _known_fields(known: Mapping[str, Any]) -> None:
 
 
 def _all_checked(cells: Iterable[Cell]) -> list[Cell]:
-    return [_checked(cell, f"cell {number}") for number, cell in enumerate(cells)]
+    found = _each(cells, Cell, ("cells", "cell"), "a Cell, as `score(replies)` gives them, or the `cell` of a Reply")
+    return [_checked(cell, f"cell {number}") for number, cell in enumerate(found)]
+
+
+def _each(values: Iterable[Any], kind: type, names: tuple[str, str], allowed: str) -> list[Any]:
+    """`values` as a list; `names` is what they are called, and each of them.
+
+    Raises `InputError` where it is no list, or one of them is of another kind.
+    """
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
+        raise InputError(Problem("", names[0], f"one {type(values).__name__}", f"a list; of it, {allowed}"))
+    found = list(values)
+    for number, value in enumerate(found):
+        if not isinstance(value, kind):
+            raise InputError(Problem(f"{names[1]} {number}", "", f"a {type(value).__name__}", allowed))
+    return found
+
+
+def _policy(policy: str | Path) -> PolicyDocument:
+    if not isinstance(policy, str | Path):
+        raise PolicyError(Problem("", "policy", shown(policy), "a name or the path of a file"))
+    return load_policy(policy)
 
 
 def _checked(cell: Cell, where: str = "") -> Cell:

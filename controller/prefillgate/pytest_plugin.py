@@ -162,12 +162,15 @@ def _judged(recorded: Recorded, at_least: int | None, allow_unknown: bool) -> st
     so_far = (
         f"{len(classified)} requests so far, {sum(item.cell_class is CellClass.FRESH for item in classified)} prefills"
     )
+    if not own:
+        return "prefillgate: every request was refused, so nothing shows what this test repeats"
     if reused:
         return _listed(f"prefillgate: not independent: answered from an earlier prefill ({so_far})", reused)
     if unknown and not allow_unknown:
         return _listed(f"prefillgate: independence unknown ({so_far})", unknown)
     if len(fresh) < (at_least or 0):
-        return f"prefillgate: {len(fresh)} fresh prefills in {len(own)} requests; at least {at_least} are wanted"
+        counts = f"{len(fresh)} fresh prefills in the {len(own)} requests of this test"
+        return f"prefillgate: {counts}; at least {at_least} are wanted"
     return None
 
 

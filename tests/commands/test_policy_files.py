@@ -315,14 +315,22 @@ def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
             "policy.yaml:1: a: a value of type python/name:os.system (allowed: quoted text, a whole number, a list, a "
             "mapping)",
         ),
-        ("1: a", 'policy.yaml:1: the key "1" is not text'),
+        ("1: a", 'policy.yaml:1: the key "1" is not text (allowed: a name)'),
+        (
+            "{{ template }}",
+            "policy.yaml:1: a key that is a mapping, as of a template `{{ ... }}` that was not filled in (allowed: "
+            "a name)",
+        ),
+        ("a:\n  [b]: 1", "policy.yaml:2: a: a key that is a list, as of a template `{{ ... }}` that was not filled in"),
         *(
             (f"a: {text}", f'policy.yaml:1: a: "{text}" is read in different ways (allowed: decimal digits without a')
             for text in ("010", "0x10", "1:30", "1_000", "-00")
         ),
-        ("a: .nan", 'policy.yaml:1: a: ".nan" is not a number'),
-        ("a: " + "[" * 3000 + "]" * 3000, "policy.yaml: nested too deep"),
-        ("a: 1\nb: \x00", "policy.yaml: not YAML: unacceptable character"),
+        ("a: .nan", 'policy.yaml:1: a: ".nan" is not a number (allowed: a whole number in decimal digits)'),
+        ("a: " + "9" * 5000, f'policy.yaml:1: a: cannot read "{"9" * 78}… (allowed: a whole number in decimal digits)'),
+        ("a: " + "[" * 3000 + "]" * 3000, "policy.yaml:1: nested too deep (allowed: up to 64 levels)"),
+        ("a: " + "[" * 64 + "]" * 64, "policy.yaml:1: nested too deep (allowed: up to 64 levels)"),
+        ("a: 1\nb: \x00", "policy.yaml: not YAML: unacceptable character #x0000: special characters are not allowed"),
     ],
 )
 def test_yaml_that_two_readers_could_read_differently_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 
 import pytest
 
+from prefillgate.importers.reading import Wanted, format_of
 from prefillgate.importers.registry import FORMATS, find_format
 from prefillgate.importers.source import ImportProblem, Source
 from tests.importing import test_aiperf as aiperf
@@ -111,7 +113,41 @@ def test_no_value_that_is_nested_without_end_is_a_traceback(name: str, data: byt
         survives((text[: place.start()] + "[" * 900 + "]" * 900 + text[place.end() :]).encode(), name)
 
 
-@pytest.mark.parametrize("data", [b"", b"\n\n", b"{}", b"[]", b"hello", b"\x00\xff\xfe", b'{"a": 1}\n', b"PK\x03\x04"])
+@pytest.mark.parametrize("data", [b"{}", b"[]", b"hello", b"\x00\xff\xfe", b'{"a": 1}\n'])
 def test_anything_else_is_refused_with_the_formats_there_are(data: bytes) -> None:
     with pytest.raises(ImportProblem, match="nothing recognises its content"):
         find_format(source(data))
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n"])
+def test_what_holds_nothing_is_said_to(data: bytes) -> None:
+    with pytest.raises(ImportProblem, match="no cell in it"):
+        find_format(source(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x28\xb5\x2f\xfd\x00", "compressed by zstd (allowed: plain text: `zstdcat FILE | prefillgate ... -`)"),
+        (b"\xfd7zXZ\x00\x00", "compressed by xz (allowed: plain text: `xzcat FILE | prefillgate ... -`)"),
+        (b"BZh91AY", "compressed by bzip2 (allowed: plain text: `bzcat FILE | prefillgate ... -`)"),
+        (b"\x04\x22\x4d\x18", "compressed by lz4 (allowed: plain text: `lz4cat FILE | prefillgate ... -`)"),
+        (b"PK\x03\x04", "compressed by zip (allowed: plain text: `unzip -p FILE | prefillgate ... -`)"),
+        (gzip.compress(gzip.compress(b"{}")), "compressed by gzip (allowed: plain text: `zcat FILE | prefillgate"),
+        (b"SQLite format 3\x00", "a database, as evidence stores are, and no log (allowed: `prefillgate cells STORE"),
+        (b"caf\xe9 au lait", "nothing recognises its content, and it is no UTF-8 text (byte 4)"),
+        ("an é cut in its middle".encode()[:4], "nothing recognises its content (allowed"),
+    ],
+)
+def test_an_input_that_nothing_recognises_is_told_for_what_it_is(data: bytes, words: str) -> None:
+    with pytest.raises(ImportProblem) as refused:
+        find_format(source(data))
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le"])
+def test_utf_16_is_told_and_not_taken_for_a_damaged_log(encoding: str) -> None:
+    data = '{"arm": "candidate", "bad": true}\n'.encode(encoding)
+    for refused_by in (find_format, lambda given: format_of(given, Wanted())):
+        with pytest.raises(ImportProblem, match=r"text in UTF-16 \(allowed: UTF-8: `iconv -f UTF-16 -t UTF-8 FILE"):
+            refused_by(source(data))

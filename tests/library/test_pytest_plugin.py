@@ -67,6 +67,7 @@ def test_it(prefills):
             "prefill too fast for a fresh one",
         ),
         ("", "pass", "no request was recorded"),
+        ("", "prefills.add({'error': {'message': 'busy'}}, BODY)", "every request was refused"),
         ("(at_least=2)", "prefills.add(reply(0), BODY)", "1 fresh prefills in 1 requests; at least 2 are wanted"),
         ("(at_least=1, allow_unknown=True)", "prefills.add(reply(None), BODY)", "0 fresh prefills in 1 requests"),
         ("(at_least=0)", "prefills.add(reply(0), BODY)", "the marker takes at_least (a whole number above 0)"),

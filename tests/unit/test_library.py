@@ -178,6 +178,36 @@ def test_bad_input_names_the_field_the_value_and_what_is_allowed(call: Any, said
     assert said in str(found.value)
 
 
+@pytest.mark.parametrize("call", [classify, count_prefills, decide])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "cells: one NoneType (allowed: a list; of it, a Cell"),
+        ("abc", "cells: one str (allowed: a list"),
+        ({"arm": "candidate"}, "cells: one dict (allowed: a list"),
+        (Cell("candidate", "a"), "cells: one Cell (allowed: a list"),
+        ([Cell("candidate", "a"), None], "cell 1: a NoneType (allowed: a Cell, as `score(replies)` gives them"),
+        ([{"arm": "candidate"}], "cell 0: a dict (allowed: a Cell"),
+        ([Reply(Cell("candidate", "a"), None, None)], "cell 0: a Reply (allowed: a Cell, as `score(replies)` gives"),
+    ],
+)
+def test_what_is_no_list_of_cells_is_told_for_what_it_is(call: Any, given: Any, said: str) -> None:
+    with pytest.raises(InputError) as found:
+        call(given)
+    assert str(found.value).startswith(said)
+
+
+def test_what_is_no_list_of_replies_and_no_policy_is_told_too() -> None:
+    cell = Cell("candidate", "a")
+    with pytest.raises(InputError, match="reply 0: a Cell \\(allowed: what `read_reply` returns"):
+        score([cell])  # type: ignore[list-item]
+    with pytest.raises(InputError, match=r"replies: one NoneType \(allowed: a list; of it, what `read_reply`"):
+        score(None)  # type: ignore[arg-type]
+    for call in (lambda: score([], 5), lambda: decide([cell], None)):  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=r"policy: (5|null) \(allowed: a name or the path of a file\)"):
+            call()
+
+
 def test_what_flags_say_survives_the_check_of_a_cell() -> None:
     cell = Cell("candidate", "a", flag_outcomes=(("tone", True),), shares_blocks=True, bad=False)
     assert classify([cell])[0].cell == cell

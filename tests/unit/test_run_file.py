@@ -157,6 +157,22 @@ def test_a_wrong_policy_is_named_by_its_place_in_the_run_file(
             "spec.candidate: missing (allowed: url, model, apiKeyVariable, headerFile, caFile, clientCert, clientKey, "
             "tlsServerName, insecure, proxy, engine)",
         ),
+        *(
+            (
+                {"candidate": {"url": url}},
+                f"spec.candidate.url: {said} (allowed: the base URL of a server, up to 2048 characters, or a list of 1 "
+                "to 64 of them)",
+            )
+            for url, said in (
+                (5, "5"),
+                ([], "[]"),
+                ("", '""'),
+                (["http://a:1", 5], '["http://a:1", 5]'),
+                ({"a": 1}, '{"a": 1}'),
+                ("h" * 2049, '"' + "h" * 78 + "…"),
+                (["h"] * 65, '["h", ' + '"h", ' * 14 + '"h"…'),
+            )
+        ),
         ({"isolation": "shared"}, 'spec.isolation: "shared" (allowed: Exclusive, Shared)'),
         (
             {"gateway": {"url": "ftp://gate"}},

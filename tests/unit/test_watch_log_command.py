@@ -294,7 +294,14 @@ def test_a_named_format_is_believed(run: Any, tmp_path: Path) -> None:
 
 def test_a_log_that_is_not_there_yet_is_no_error(run: Any, tmp_path: Path) -> None:
     code, out, error = run(tmp_path / "later", "--once")
-    assert (code, out) == (0, "") and "no request yet" in error
+    assert (code, out) == (0, "") and "no request yet" in error and "later: not there yet" in error
+    code, _, error = run(write(tmp_path / "there", cell("a")), "--once")
+    assert code == 0 and "not there yet" not in error
+
+
+def test_standard_input_is_no_log_that_can_be_followed(run: Any) -> None:
+    code, out, error = run("-", "--once")
+    assert (code, out) == (2, "") and "FILE -: standard input cannot be followed" in error
 
 
 def test_what_a_log_says_cannot_steer_a_terminal(run: Any, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from prefillgate.api.access import Access, check_proxy, check_variable
 from prefillgate.api.errors import PolicyError, Problem, RunFileError, clean, shown
@@ -43,7 +43,12 @@ AREAS = {
 
 
 MOST_SERVERS = 64  # of one arm
-Url = Annotated[str, Field(min_length=1, max_length=2048)]
+LONGEST_URL = 2048  # characters
+Url = Annotated[str, Field(min_length=1, max_length=LONGEST_URL)]
+
+
+def _is_url_text(value: Any) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= LONGEST_URL
 
 
 def _address(text: str) -> str:
@@ -65,6 +70,18 @@ class ServerModel(WireModel):
     tls_server_name: str | None = Field(default=None, min_length=1, max_length=253)
     insecure: bool = False
     proxy: str | None = None
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _is_text_or_a_list_of_it(cls, value: Any) -> Any:
+        """Said here, since of a field with two types the model would complain once for each."""
+        given = value if isinstance(value, list) else [value]
+        if not 1 <= len(given) <= MOST_SERVERS or not all(map(_is_url_text, given)):
+            allowed = (
+                f"the base URL of a server, up to {LONGEST_URL} characters, or a list of 1 to {MOST_SERVERS} of them"
+            )
+            raise ValueError(f"{shown(value)} (allowed: {allowed})")
+        return value
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> ServerModel:

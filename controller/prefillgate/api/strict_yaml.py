@@ -20,6 +20,8 @@ MAX_BYTES = 1024 * 1024
 FieldPath = tuple[str | int, ...]
 
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_NUMBER = "a whole number in decimal digits"
+MAX_DEPTH = 64
 _ALLOWED_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "bool", "null", "float", "map", "seq")}
 
 
@@ -83,7 +85,12 @@ def read_yaml(raw: bytes, name: str) -> YamlDocument:
 
 def _compose(text: str, name: str) -> yaml.Node | None:
     try:
+        depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                where = f"{name}:{event.start_mark.line + 1}" if event.start_mark else name
+                raise YamlProblem(Problem(where, "", "nested too deep", f"up to {MAX_DEPTH} levels"))
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
                 where = f"{name}:{event.start_mark.line + 1}" if event.start_mark else name
                 raise YamlProblem(Problem(where, "", "anchors and aliases are not taken", "every value written out"))
@@ -94,9 +101,7 @@ def _compose(text: str, name: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         raise YamlProblem(_syntax_problem(error, name)) from error
     except yaml.YAMLError as error:
-        raise YamlProblem(Problem(name, "", f"not YAML: {clean(str(error))}")) from error
-    except RecursionError as error:
-        raise YamlProblem(Problem(name, "", "nested too deep")) from error
+        raise YamlProblem(Problem(name, "", f"not YAML: {clean(str(error).splitlines()[0])}")) from error
     return node if node is None or isinstance(node, yaml.Node) else None
 
 
@@ -124,7 +129,7 @@ def _mapping(node: yaml.MappingNode, name: str, path: FieldPath, lines: dict[Fie
     for key_node, value_node in node.value:
         where = f"{name}:{key_node.start_mark.line + 1}"
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
-            raise YamlProblem(Problem(where, field_name(path), f"the key {shown(str(key_node.value))} is not text"))
+            raise YamlProblem(Problem(where, field_name(path), *_no_name(key_node)))
         key = str(key_node.value)
         inner = (*path, key)
         if key in found:
@@ -132,6 +137,14 @@ def _mapping(node: yaml.MappingNode, name: str, path: FieldPath, lines: dict[Fie
         lines[inner] = key_node.start_mark.line + 1
         found[key] = _value(value_node, name, inner, lines)
     return found
+
+
+def _no_name(key: yaml.Node) -> tuple[str, str]:
+    """What is wrong with a key that is no text, and what is allowed."""
+    if isinstance(key, yaml.ScalarNode):
+        return f"the key {shown(key.value)} is not text", "a name"
+    kind = "list" if isinstance(key, yaml.SequenceNode) else "mapping"
+    return f"a key that is a {kind}, as of a template `{{{{ ... }}}}` that was not filled in", "a name"
 
 
 def _scalar(node: yaml.Node, name: str, path: FieldPath) -> Any:
@@ -144,8 +157,8 @@ def _scalar(node: yaml.Node, name: str, path: FieldPath) -> Any:
         value = yaml.SafeLoader("").construct_object(node)
     except (ValueError, yaml.YAMLError) as error:
         where = f"{name}:{node.start_mark.line + 1}"
-        raise YamlProblem(Problem(where, field_name(path), f"cannot read {shown(node.value)}")) from error
+        raise YamlProblem(Problem(where, field_name(path), f"cannot read {shown(node.value)}", _NUMBER)) from error
     if isinstance(value, float) and not math.isfinite(value):
         where = f"{name}:{node.start_mark.line + 1}"
-        raise YamlProblem(Problem(where, field_name(path), f"{shown(node.value)} is not a number"))
+        raise YamlProblem(Problem(where, field_name(path), f"{shown(node.value)} is not a number", _NUMBER))
     return value

@@ -166,6 +166,12 @@ def _readers(files: tuple[Path, ...], shared: Watching, options: dict[str, Any])
     for path in files:
         if path.is_dir():
             raise BadInput(f"{path}: a folder (allowed: a log file, also one that is not there yet)")
+        if str(path) == "-":
+            raise BadInput(
+                "FILE -: standard input cannot be followed (allowed: a file; `prefillgate audit -` reads it)"
+            )
+        if not path.exists():
+            say(f"note: {path}: not there yet")
         place = place_of(shared.known, str(path))
         if place is None and options["from_end"]:
             place = end_of(path)

@@ -14,6 +14,7 @@ from prefillgate.api.errors import Problem, shown
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.importers import registry
 from prefillgate.importers.base import Absent, Format, Imported, Mapped, Prompted, Unread
+from prefillgate.importers.foreign import refuse_wide, unrecognised
 from prefillgate.importers.joining import Joiner
 from prefillgate.importers.registry import find_format, format_names
 from prefillgate.importers.source import ImportProblem, Source
@@ -168,6 +169,8 @@ def of_another_arm(where: str, told: str, arm: str) -> ImportProblem:
 
 def format_of(source: Source, wanted: Wanted) -> Format | None:
     """The format of an input; None for a cell log. Raises `ImportProblem`."""
+    if wanted.format is None:
+        refuse_wide(source)
     if wanted.format == CELLS or (wanted.format is None and is_cell_log(source.head())):
         if wanted.columns:
             raise ImportProblem(Problem(source.name, "--column", "a cell log has the names it has", "a CSV file"))
@@ -177,8 +180,7 @@ def format_of(source: Source, wanted: Wanted) -> Format | None:
         raise ImportProblem(Problem("", "--format", f"{shown(wanted.format)} is not known", allowed))
     if wanted.format is None and not any(each.recognise(source.head()) for each in registry.FORMATS):
         titles = ", ".join((f"{CELLS_TITLE} (lines with an `arm`)", *(each.title for each in registry.FORMATS)))
-        empty = "no cell in it" if not source.head().strip() else "nothing recognises its content"
-        raise ImportProblem(Problem(source.name, "", empty, titles))
+        raise unrecognised(source, titles)
     found = find_format(source, wanted.format)
     if not wanted.columns:
         return found

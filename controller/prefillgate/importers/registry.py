@@ -6,6 +6,7 @@ from prefillgate.api.errors import Problem
 from prefillgate.importers.aiperf import AiperfResults
 from prefillgate.importers.base import Format
 from prefillgate.importers.csv_table import CsvTable
+from prefillgate.importers.foreign import refuse_wide, unrecognised
 from prefillgate.importers.guidellm import GuidellmReport
 from prefillgate.importers.har import Har
 from prefillgate.importers.inspect_log import InspectLog
@@ -58,9 +59,9 @@ def find_format(source: Source, name: str | None = None) -> Format:
             if each.name == name:
                 return each
         raise ImportProblem(Problem("", "--format", f"{name!r} is not known", ", ".join(format_names())))
+    refuse_wide(source)
     head = source.head()
     for each in FORMATS:
         if each.recognise(head):
             return each
-    titles = ", ".join(each.title for each in FORMATS)
-    raise ImportProblem(Problem(source.name, "", "nothing recognises its content", titles))
+    raise unrecognised(source, ", ".join(each.title for each in FORMATS))
