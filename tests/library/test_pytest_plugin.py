@@ -68,8 +68,16 @@ def test_it(prefills):
         ),
         ("", "pass", "no request was recorded"),
         ("", "prefills.add({'error': {'message': 'busy'}}, BODY)", "every request was refused"),
-        ("(at_least=2)", "prefills.add(reply(0), BODY)", "1 fresh prefills in the 1 requests of this test; at least 2 are wanted"),
-        ("(at_least=1, allow_unknown=True)", "prefills.add(reply(None), BODY)", "0 fresh prefills in the 1 requests of this test"),
+        (
+            "(at_least=2)",
+            "prefills.add(reply(0), BODY)",
+            "1 fresh prefills in the 1 requests of this test; at least 2 are wanted",
+        ),
+        (
+            "(at_least=1, allow_unknown=True)",
+            "prefills.add(reply(None), BODY)",
+            "0 fresh prefills in the 1 requests of this test",
+        ),
         ("(at_least=0)", "prefills.add(reply(0), BODY)", "the marker takes at_least (a whole number above 0)"),
         ("(3)", "prefills.add(reply(0), BODY)", "the marker takes at_least"),
         ("(atleast=3)", "prefills.add(reply(0), BODY)", "the marker takes at_least"),
