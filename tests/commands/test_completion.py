@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from prefillgate.api.policy import NAMED_POLICIES
-from prefillgate.cli.completing import ENGINE, POLICY, REPLAY_SET
+from prefillgate.cli.completing import ENGINE, LOG_FORMAT, POLICY, REPLAY_SET
 from prefillgate.cli.main import COMMANDS, main
 from prefillgate.engines.registry import engine_names
+from prefillgate.importers.reading import CELLS
+from prefillgate.importers.registry import format_names
 from prefillgate.replay.replay_set import packaged_sets
 from tests.unit.test_cli_main import HEAVY
 
@@ -88,11 +90,17 @@ def test_bash_completes_engines_and_no_file(shell: Path) -> None:
     assert completed(shell, "replayset", "show", "demo", "--engine", "") == list(engine_names())
 
 
+@pytest.mark.parametrize("command", [("audit",), ("replayset", "import"), ("watch-log",)])
+def test_bash_completes_formats_of_logs_and_no_file(shell: Path, command: tuple[str, ...]) -> None:
+    (shell / "here" / "lite.txt").write_text("", encoding="utf-8")
+    assert completed(shell, *command, "--format", "l") == ["llama-server-log", "lm-eval", "litellm", "langfuse"]
+
+
 def test_the_names_offered_are_those_there_are() -> None:
     assert set(REPLAY_SET.names) == set(packaged_sets())
     assert ENGINE.names == engine_names()
     assert POLICY.names == tuple(NAMED_POLICIES)
-    assert ENGINE.names == engine_names()
+    assert LOG_FORMAT.names == (CELLS, *format_names())
 
 
 @pytest.mark.parametrize(

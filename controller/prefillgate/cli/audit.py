@@ -11,6 +11,7 @@ import click
 from prefillgate.cli.completing import POLICY
 from prefillgate.cli.defaults import default_option
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.log_options import column_option, format_option
 from prefillgate.cli.outcome import columns, exit_code, palette, say
 from prefillgate.cli.problems import say_problems
 
@@ -61,10 +62,8 @@ not), claim (whether the difference survives), restated (bounds and speeds by ar
 @click.option("--baseline", "baselines", multiple=True, metavar="FILE", help="A log of the baseline; may be repeated.")
 @click.option("--baseline-label", metavar="NAME", help="Records labelled so (model, provider, run) are the baseline's.")
 @click.option("--candidate-label", metavar="NAME", help="Records labelled so are the candidate's.")
-@click.option("--format", "format_name", metavar="NAME", help="Read FILE as this format, whatever it looks like.")
-@click.option(
-    "--column", "columns", multiple=True, metavar="FIELD=NAME", help="CSV: the column of a field; may be repeated."
-)
+@format_option
+@column_option
 @click.option(
     "--checks", type=POLICY, metavar="NAME|FILE", help="Judge the outputs in the log by this policy's checks."
 )

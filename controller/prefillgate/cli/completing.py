@@ -64,3 +64,24 @@ ENGINE = Named(
     "openai-compatible",
     files=False,
 )
+# As in importers/registry.py, for the same reason; `cells` is prefillgate's own log.
+LOG_FORMAT = Named(
+    "cells",
+    "llama-server-log",
+    "vllm-log",
+    "inspect",
+    "promptfoo",
+    "promptfoo-config",
+    "guidellm",
+    "aiperf",
+    "lm-eval",
+    "litellm",
+    "langfuse",
+    "otel",
+    "har",
+    "sharegpt",
+    "csv",
+    "openai-batch",
+    "openai-jsonl",
+    files=False,
+)

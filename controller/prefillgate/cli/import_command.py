@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.log_options import column_option, format_option
 from prefillgate.cli.outcome import say
 from prefillgate.cli.problems import json_line, say_problems
 
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
 @click.command(name="import")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Write the replay set here.")
-@click.option("--format", "format_name", metavar="NAME", help="Read FILE as this format, whatever it looks like.")
-@click.option(
-    "--column", "columns", multiple=True, metavar="FIELD=NAME", help="CSV: the column of a field; may be repeated."
-)
+@format_option
+@column_option
 @click.option("--keep-duplicates", is_flag=True, help="Make a case of a prompt each time it stands there.")
 @click.option("--overwrite", is_flag=True, help="Replace the file at --output.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

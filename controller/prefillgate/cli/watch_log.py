@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prefillgate.cli.completing import POLICY
+from prefillgate.cli.completing import LOG_FORMAT, POLICY
 from prefillgate.cli.defaults import default_option
 from prefillgate.cli.errors import BadInput
 from prefillgate.cli.numbers import NumberRange
@@ -33,7 +33,9 @@ EXIT_ALARMED = 10
     metavar="NAME|FILE",
     help="Whose alarm numbers count, and whose checks judge outputs.",
 )
-@click.option("--format", "format_", metavar="NAME", help="What the logs are.  [default: told by their content]")
+@click.option(
+    "--format", "format_", type=LOG_FORMAT, metavar="NAME", help="What the logs are.  [default: told by their content]"
+)
 @click.option("--state", type=click.Path(path_type=Path), help="Go on where the last watch with this file ended.")
 @click.option("--once", is_flag=True, help="Read what is there and end: 10 when an alarm fired, else 0.")
 @click.option("--from-end", is_flag=True, help="Leave out what stands in a log that no --state knows.")
