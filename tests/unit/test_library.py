@@ -208,6 +208,26 @@ def test_what_is_no_list_of_replies_and_no_policy_is_told_too() -> None:
             call()
 
 
+@pytest.mark.parametrize(("real", "believed"), [(1, 8), (2, 2), (4, 4)])
+def test_counters_that_lie_are_caught_by_times_where_a_quarter_of_the_requests_is_real(
+    real: int, believed: int
+) -> None:
+    cells = [
+        Cell(
+            "candidate",
+            "a",
+            prompt_tokens=1000,
+            cached_tokens=0,
+            processed_tokens=1000,
+            prefill_ms=1000.0 if number < real else 10.0,
+            server_epoch="e",
+            request_id=str(number),
+        )
+        for number in range(8)
+    ]
+    assert count_prefills(cells)["candidate"].prefills == believed
+
+
 def test_what_flags_say_survives_the_check_of_a_cell() -> None:
     cell = Cell("candidate", "a", flag_outcomes=(("tone", True),), shares_blocks=True, bad=False)
     assert classify([cell])[0].cell == cell
