@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,31 @@ def test_the_manifest_is_written_last(server: S3Server, original: Path, monkeypa
     order.clear()
     objects.upload(reached, original)
     assert order[-1] == content.MANIFEST and set(order) == {*content.FILES, content.MANIFEST}
+
+
+def test_storage_that_goes_away_in_the_middle_of_a_check_is_an_error_and_no_difference(
+    server: S3Server, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(store, "going")
+    with s3_server(tmp_path / "other") as other:
+        there = other.folder / "runs" / "going"
+        shutil.copytree(server.folder / "runs" / "going", there)
+        for name, value in other.environment.items():
+            monkeypatch.setenv(name, value)
+        assert invoke(verify_command, place("going")).code == 0
+        listed = objects.names
+
+        def gone(reached: object) -> list[str]:
+            found = listed(reached)  # type: ignore[arg-type]
+            other.process.kill()
+            other.process.wait()
+            return found
+
+        monkeypatch.setattr(objects, "names", gone)
+        with pytest.raises(CouldNotMeasure) as error:
+            invoke(verify_command, place("going"))
+    assert str(error.value).startswith(f"{place('going')}: ")
+    assert len(str(error.value)) < 600 and SECRET not in str(error.value)
 
 
 def test_a_profile_gives_the_key_where_no_variable_does(

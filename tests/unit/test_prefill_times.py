@@ -41,6 +41,8 @@ def test_lengths_within_a_quarter_are_neighbours_at_both_ends() -> None:
     assert told((100, 1.0), (80, 9.0), (80, 9.0)).is_too_fast(100, 4.4)
     assert told((100, 1.0), (125, 9.0), (125, 9.0)).is_too_fast(100, 4.4)
     assert told((80, 9.0), (125, 9.0), (100, 1.0)).is_too_fast(100, 4.4)
+    assert told((1000, 1.0), (1250, 9.0), (1250, 9.0)).is_too_fast(1000, 4.4)
+    assert not told((1000, 1.0), (1251, 9.0), (1251, 9.0)).is_too_fast(1000, 0.5)
     for far in (74, 126):
         assert not told((100, 1.0), (far, 9.0), (far, 9.0)).is_too_fast(100, 0.5)
         assert not told((far, 9.0), (far, 9.0), (100, 1.0)).is_too_fast(100, 0.5)
