@@ -72,7 +72,7 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("store", "List what stores hold, or lead their tables to another version."),
     _entry("override", "Record a person's decision, or the cause, with a reason."),
     _entry("doctor", "Say what is installed here and what a server can and cannot prove."),
-    _entry("simulate", "Serve a simulated llama-server with planted faults."),
+    _entry("simulate", "Serve a simulated llama-server, vLLM or SGLang with planted faults."),
     _entry("completion", "Print the completion script of a shell."),
     _entry("demo", "Gate two profiles of a small model on real servers, on this machine."),
 )
