@@ -92,10 +92,10 @@ class Placing:
             self._fold()
         for kind in block.kinds[len(self._known) :]:
             self._known.append(None if kind.status is Status.INVALID else self._meet(kind))
-        for number, *own in block.rows():
-            known = self._known[number]
+        for row in block.rows():
+            known = self._known[row[0]]
             if known is not None:
-                self._place(known, own)
+                self._place(known, row)
 
     def _meet(self, kind: Kind) -> _Known:
         self.tally.meet(kind)
@@ -105,8 +105,8 @@ class Placing:
             speed = self.speeds[kind.arm] = SpeedLog()
         return _Known(kind, asked, speed, self._survey.limit(kind))
 
-    def _place(self, known: _Known, own: list[Any]) -> None:
-        started, ended, prefill_ms, request, output, first_token_ms = own
+    def _place(self, known: _Known, row: tuple[Any, ...]) -> None:
+        _, started, ended, prefill_ms, request, output, first_token_ms = row
         kind, asked = known.kind, known.asked
         if known.odd and kind.replicate > self._replicate:
             self._replicate, self._after = kind.replicate, len(self.tally.arms[CANDIDATE].timeline)
@@ -138,7 +138,7 @@ class Placing:
         if ended is not None:
             asked.ended_at = ended if asked.ended_at is None else max(asked.ended_at, ended)
         if known.remembered:
-            self._remember(Row(kind, Own(*own)), effect.ruling)
+            self._remember(Row(kind, Own(*row[1:])), effect.ruling)
         self._time(known, effect, first_token_ms if prefill_ms is None else prefill_ms)
 
     def _effect(self, known: _Known, variant: int) -> _Effect:
