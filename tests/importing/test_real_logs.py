@@ -7,6 +7,7 @@ Folders and the figures of guidellm over the whole run were cut out; nothing els
 from __future__ import annotations
 
 import io
+import json
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,9 @@ def read(files: tuple[str, ...]) -> tuple[list[Imported], Account]:
     return found, account
 
 
+WHOLE = {"model": "m", "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]}
+
+
 def letters(names: list[str]) -> str:
     seen: dict[str, str] = {}
     return "".join(seen.setdefault(name, chr(ord("a") + len(seen))) for name in names)
@@ -124,6 +128,30 @@ def test_what_a_program_wrote_itself_is_read(real: Real) -> None:
     assert any(each.texts is not None for each in found) is real.outputs
     assert tuple(account.absent) == real.absent
     assert account.unread_total == real.unread
+
+
+def test_a_raw_record_tells_the_first_token_that_the_record_of_its_metrics_tells() -> None:
+    told = {}
+    for name in ("aiperf-profile_export.jsonl", "aiperf-profile_export_raw.jsonl"):
+        found, _ = read((name,))
+        told[name] = [each.time_to_first_token_ms for each in found]
+    by_metrics, by_raw = told.values()
+    assert by_metrics[0] == 43.036317
+    assert by_raw == pytest.approx(by_metrics, abs=1e-9)
+    lines = [json.loads(line) for line in (LOGS / "aiperf-profile_export_raw.jsonl").read_text().splitlines()]
+    for change in (
+        {"start_perf_ns": None},
+        {"start_perf_ns": 2**62},
+        {"start_perf_ns": "x"},
+        {"start_perf_ns": -(2**62)},
+    ):
+        source = Source(io.BytesIO(json.dumps({**lines[0], **change}).encode()), "log")
+        (record,) = [each for each in find_format(source).read(source) if isinstance(each, Imported)]
+        assert record.time_to_first_token_ms is None, change
+    whole = {**lines[0], "responses": [{"perf_ns": lines[0]["start_perf_ns"] + 5, "text": json.dumps(WHOLE)}]}
+    source = Source(io.BytesIO(json.dumps(whole).encode()), "log")
+    (record,) = [each for each in find_format(source).read(source) if isinstance(each, Imported)]
+    assert record.time_to_first_token_ms is None, "a whole body has no first token of its own"
 
 
 def test_what_holds_no_request_is_refused_with_the_file_that_does() -> None:

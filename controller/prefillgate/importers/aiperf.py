@@ -195,6 +195,7 @@ def _raw(record: Record, beside: Beside, metadata: Mapping[str, Any]) -> Iterato
         started_at=moment(metadata.get("request_start_ns")),
         ended_at=moment(metadata.get("request_end_ns")),
         label=_label(beside.asked),
+        time_to_first_token_ms=_first_event_ms(record),
     )
     pieces: list[Record] = []
     for response in record["responses"]:
@@ -208,6 +209,18 @@ def _raw(record: Record, beside: Beside, metadata: Mapping[str, Any]) -> Iterato
     if not pieces:
         raise Damaged("a raw record without a response")
     yield from read_reply(pieces[0] if len(pieces) == 1 else joined_stream(pieces), known)
+
+
+def _first_event_ms(record: Record) -> float | None:
+    """From the request to the first event of a stream, as aiperf counts time_to_first_token; None of a whole body."""
+    responses = record["responses"]
+    first = responses[0] if isinstance(responses, list) and responses else None
+    if not isinstance(first, dict) or not isinstance(first.get("packets"), list):
+        return None
+    began, came = record.get("start_perf_ns"), first.get("perf_ns")
+    if type(began) is not int or type(came) is not int or not 0 <= came - began <= 10**18:
+        return None
+    return (came - began) / 1e6
 
 
 def _data(response: Any) -> Iterator[str]:
