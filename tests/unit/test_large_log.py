@@ -243,6 +243,12 @@ def test_numbers_stay_sorted_through_many_comings_and_goings() -> None:
     assert len(kept) == len(rest) == BLOCK
 
 
+def test_quick_repeats_without_counters_are_no_prefills_of_a_large_log() -> None:
+    times = (100.0, 49.0, 51.0, 49.0, None)
+    told = same([cell("a", cached=None, prefill_ms=ms, started_at=START + at) for at, ms in enumerate(times)])
+    assert told["restated"][CANDIDATE]["bounds"] == {"fewest": 1, "most": 3, "proven": False}
+
+
 def test_a_large_log_is_judged_by_the_candidate_it_names() -> None:
     assert same([fresh("a", arm=BASELINE)])["arms"][CANDIDATE]["requests"] == 0
     assert same([fresh("a")])["arms"][BASELINE] is None

@@ -145,7 +145,7 @@ class LogTally:
 
     def _weigh(self, case: CaseTally, weight: Fraction, units: int) -> None:
         case.weights += [weight] * min(units, self.kept)
-        if len(case.weights) > 2 * self.kept:
+        if len(case.weights) > 2 * self.kept:  # equivalent mutant: when it is cut, not what is left of use
             case.weights = sorted(case.weights, reverse=True)[: self.kept]
 
     def open(self, kind: Kind, output_sha256: str | None) -> OpenUnit:
