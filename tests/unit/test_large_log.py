@@ -245,7 +245,8 @@ def test_numbers_stay_sorted_through_many_comings_and_goings() -> None:
 
 def test_quick_repeats_without_counters_are_no_prefills_of_a_large_log() -> None:
     times = (100.0, 49.0, 51.0, 49.0, None)
-    told = same([cell("a", cached=None, prefill_ms=ms, started_at=START + at) for at, ms in enumerate(times)])
+    cells = [cell("a", cached=None, prefill_ms=ms, started_at=START + at) for at, ms in enumerate(times)]
+    told = same([*cells, cell("a", cached=None, prefill_ms=180.0, started_at=START + 9, length=4000)])  # by the token
     assert told["restated"][CANDIDATE]["bounds"] == {"fewest": 1, "most": 3, "proven": False}
 
 
