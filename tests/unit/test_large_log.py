@@ -212,6 +212,7 @@ def test_a_row_is_the_cell_it_was_made_of() -> None:
     whole = fresh("a", prompt_sha256="x", replicate=2, request_id="r", ended_at=9.0, output_sha256="o")
     assert row_of(whole).cell() == whole
     assert row_of(fresh("a")).cell() == fresh("a")
+    assert row_of(whole).kind.waited is False, "nothing is known of the server unless it is told"
     told = row_of(whole, 5.0, True, "m")
     assert (told.own.first_token_ms, told.kind.waited, told.kind.label) == (5.0, True, "m")
     assert told.cell() == whole
