@@ -10,6 +10,7 @@ import pytest
 from prefillgate.core.acceptance import STANDARD
 from prefillgate.core.cells import Cell
 from prefillgate.core.journal import (
+    OUT_OF_TURN,
     BaselineShown,
     CaseRef,
     CellMeasured,
@@ -82,3 +83,9 @@ def test_no_event_holds_a_verdict_or_a_count_of_this_run() -> None:
     of_this_run = (kind for kind in get_args(Event) if kind is not BaselineShown)  # its counts are an earlier run's
     names = {field.name for kind in of_this_run for field in fields(kind)}
     assert not names & {"decision", "promotion", "rollback", "k", "n", "units", "e_value", "prefills", "ending"}
+
+
+def test_what_journals_in_stores_hold_of_places_and_schedules_stays_as_it_is() -> None:
+    assert OUT_OF_TURN == -1
+    plan = Planned("run", 0.0, 1, STANDARD, (CaseRef("a", "sha", 1),), "set", "sha", None, "http://c")
+    assert plan.scheduled is True
