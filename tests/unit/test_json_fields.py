@@ -431,6 +431,11 @@ def audits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[
         "three": [Cell(arm, "a", bad=arm == BASELINE, prompt_tokens=100, **known) for arm in ARMS for _ in range(4)],
         "four": [Cell(CANDIDATE, "a", bad=False)],
         "five": [Cell(BASELINE, "a", bad=False, prompt_tokens=100, prefill_ms=99.0, **known)] * 2,
+        "six": [
+            Cell(arm, "a", bad=False, prompt_tokens=100, prefill_ms=ms, **known)
+            for arm in ARMS
+            for ms in (99.0, *[1.0] * 9)
+        ],
     }
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(registry, "FORMATS", (*registry.FORMATS, TabLog()))
@@ -464,6 +469,7 @@ def labelled(folder: Path) -> Iterator[list[str]]:
     rows = [
         *(f"quick,q{n},prompt {n},{100 << n},0,{100 << n},{10 + n},{'true' if n % 2 else 'false'}" for n in range(6)),
         *("quick,q1,prompt 1,200,199,1,2,true", "quick,q1,prompt 1,200,60,140,5,false", "quick,q9,zz,50,49,1,1,"),
+        *["quick,q2,prompt 2,400,0,400,0.1,false"] * 6,
         *(f"slow,s{n},words {n},{100 << n},,,{10 << n},false" for n in range(4)),
         "torn",
     ]

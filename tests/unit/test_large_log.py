@@ -105,7 +105,7 @@ def made_cells(draw: st.DrawFn) -> Cell:
         prompt_tokens=length,
         cached_tokens=cached,
         processed_tokens=processed,
-        prefill_ms=draw(st.none() | st.sampled_from([0.0, 1.0, 10.0, 100.0])),
+        prefill_ms=draw(st.none() | st.sampled_from([0.0, 1.0, 10.0, 100.0, 5000.0])),
         cold_proof=draw(st.sampled_from([None, None, *ColdProof])),
         request_id=draw(st.sampled_from([None, None, "r", "s"])),
         choice_index=draw(st.sampled_from([None, None, 0, 1, 2])),
@@ -132,6 +132,17 @@ def test_both_ways_give_the_same_answer_on_any_log(
         cells = [replace(each, arm=CANDIDATE) for each in cells]
     invalid = [place for place, each in enumerate(cells) if each.status is Status.INVALID]
     same(Log(cells, frozenset(invalid[:waits]), tuple(labels), tuple(first_ms)))
+
+
+@pytest.mark.parametrize("first", [None, 62_000.0])
+def test_both_ways_doubt_the_same_requests(first: float | None) -> None:
+    times = [first, 62_000.0, *[48.0] * 10]
+    cells = [fresh("p", arm=of, bad=of == CANDIDATE, prefill_ms=ms) for of in ARMS for ms in times]
+    assert same(cells)["claim"]["doubted"] == 20
+    told = same(Log([replace(each, prefill_ms=None) for each in cells], first_ms=tuple(times)))
+    assert (told["claim"]["standing"], told["claim"]["doubted"]) == ("not proven", 20)
+    unsure = [replace(each, cached_tokens=None) if each.prefill_ms == 62_000.0 else each for each in cells]
+    assert same(unsure)["claim"]["doubted"] == 20
 
 
 @settings(max_examples=60, deadline=None)
@@ -248,7 +259,7 @@ def test_quick_repeats_without_counters_are_no_prefills_of_a_large_log() -> None
     times = (100.0, 49.0, 51.0, 49.0, None)
     cells = [cell("a", cached=None, prefill_ms=ms, started_at=START + at) for at, ms in enumerate(times)]
     told = same([*cells, cell("a", cached=None, prefill_ms=180.0, started_at=START + 9, length=4000)])  # by the token
-    assert told["restated"][CANDIDATE]["bounds"] == {"fewest": 1, "most": 3, "proven": False}
+    assert told["restated"][CANDIDATE]["bounds"] == {"fewest": 1, "most": 3, "proven": False, "doubted": 0}
 
 
 def test_a_large_log_is_judged_by_the_candidate_it_names() -> None:

@@ -21,6 +21,7 @@ from prefillgate.core.restate import (
 )
 from prefillgate.core.restated import Request, Restatement, restate
 from prefillgate.core.verdict import CellClass
+from prefillgate.report.restated import claim_sentence, restated_lines
 from tests.support.cell_logs import cell, copy, fresh, story
 
 UNKNOWN, FRESH, COPY = CellClass.UNKNOWN, CellClass.FRESH, CellClass.COPY
@@ -73,8 +74,45 @@ def test_a_first_request_without_a_time_bounds_nothing() -> None:
 
 
 def test_quick_repeats_that_are_proven_count_as_they_are_proven() -> None:
-    quick = seen(cell_class=FRESH, length=100, ms=1.0)
+    quick = seen(cell_class=FRESH, length=100, ms=20.0)
     assert bounds(seen(length=100, ms=100.0), quick) == Bounds(1, 2, False)
+
+
+@pytest.mark.parametrize(("ms", "doubted"), [(10.0, 0), (9.99, 1), (20.0, 0), (None, 0)])
+def test_a_fresh_one_in_under_a_tenth_of_the_time_of_an_earlier_one_is_doubted(ms: float | None, doubted: int) -> None:
+    found = bounds(seen(cell_class=FRESH, length=100, ms=100.0), seen(cell_class=FRESH, length=100, ms=ms))
+    assert found == Bounds(2 - doubted, 2 - doubted, not doubted, doubted)
+    more = bounds(*(seen(cell_class=FRESH, length=100, ms=each) for each in (100.0, ms, ms)), seen("other"))
+    assert found.doubted * 2 == more.doubted
+    assert (more.fewest, more.most) == (4 - 2 * doubted, 4 - 2 * doubted)
+
+
+def test_the_time_of_a_doubted_one_is_held_against_the_slowest_before_it() -> None:
+    def doubted(*each: tuple[float | None, CellClass]) -> int:
+        return bounds(*(seen(cell_class=of, length=100, ms=ms) for ms, of in each)).doubted
+
+    assert doubted((None, FRESH), (100.0, FRESH), (9.0, FRESH)) == 1
+    assert doubted((50.0, FRESH), (100.0, FRESH), (9.0, FRESH)) == 1
+    assert doubted((100.0, FRESH), (50.0, FRESH), (9.0, FRESH)) == 1
+    assert doubted((9.0, FRESH), (100.0, FRESH)) == 0  # it came before
+    assert doubted((100.0, UNKNOWN), (9.0, FRESH)) == 1
+    assert doubted((20.0, FRESH), (100.0, UNKNOWN), (9.0, FRESH)) == 1
+    assert doubted((20.0, FRESH), (100.0, COPY), (9.0, FRESH)) == 0  # a copy is no prefill, whatever kept it waiting
+    assert doubted((100.0, FRESH), (9.0, COPY), (9.0, UNKNOWN)) == 0
+    assert bounds(seen(ms=100.0, length=100), seen("q", FRESH, ms=1.0, length=100)).doubted == 0
+
+
+def test_doubted_requests_are_counted_over_the_common_cases_of_both_arms() -> None:
+    told = [
+        seen(cell_class=FRESH, case=case, prompt=case, arm=arm, length=10, ms=ms)
+        for arm in (CANDIDATE, BASELINE, "a label")
+        for case in ("a", "b")
+        for ms in (100.0, 1.0, 1.0)
+    ]
+    ledger = fold_prompts(told)
+    assert (ledger.doubted({"a", "b"}), ledger.doubted({"a"}), ledger.doubted(())) == (8, 4, 0)
+    assert ledger.bounds(CANDIDATE) == Bounds(2, 2, False, 4)
+    assert fold_prompts([seen("p")]).doubted({"p"}) == 0
 
 
 def test_arms_are_bounded_apart() -> None:
@@ -177,7 +215,66 @@ def test_one_arm_or_no_common_prompt_is_not_compared() -> None:
     assert (found.standing, found.by_request) == (Standing.NOT_COMPARED, Table(0, 0, 0, 0))
 
 
+def test_with_doubted_prefills_the_least_evidence_decides() -> None:
+    def standing(prefill: tuple[int, ...], prompt: tuple[int, ...], doubted: int) -> Standing:
+        tables = [Table(*each) for each in ((9, 9, 0, 9), prefill, prompt)]
+        found = claim_of(*tables, doubted)
+        assert found.doubted == doubted
+        return found.standing
+
+    assert standing((9, 9, 0, 9), (2, 2, 0, 2), 0) is Standing.SURVIVES
+    assert standing((9, 9, 0, 9), (2, 2, 0, 2), 1) is Standing.UNPROVEN
+    assert standing((9, 9, 0, 9), (4, 4, 0, 4), 1) is Standing.SURVIVES
+    assert standing((2, 2, 0, 2), (4, 4, 0, 4), 1) is Standing.WEAKER
+    assert claim((9, 9, 0, 9), (9, 9, 0, 9)).doubted == 0
+
+
 # Whole logs
+
+
+@pytest.mark.parametrize("proof", [None, ColdProof.CACHE_OFF])
+def test_counters_that_lie_together_are_not_believed_against_their_own_times(proof: ColdProof | None) -> None:
+    """One real prefill of 62 s and eleven copies of 48 ms; every counter calls all of them fresh."""
+
+    def arm(of: str, slow: float, quick: float) -> list[Cell]:
+        times = [slow] + [quick] * 11
+        return [fresh("p", arm=of, bad=of == CANDIDATE, prefill_ms=ms, cold_proof=proof) for ms in times]
+
+    found = restated(arm(CANDIDATE, 62_000.0, 48.0) + arm(BASELINE, 62_000.0, 48.0))
+    assert (found.claim.standing, found.claim.doubted) == (Standing.UNPROVEN, 22)
+    assert [each.bounds for each in found.arms] == [Bounds(1, 1, False, 11)] * 2
+    assert claim_sentence(found.claim) == (
+        "The difference may be weaker than it looks: the times of 22 requests that count as prefills speak against the "
+        "counters. By request the candidate is bad in 12 of 12 against 0 of 12, p 3.70e-07; by prefill the candidate "
+        "is bad in 12 of 12 against 0 of 12, p 3.70e-07 as the counters tell; if every repeat rode the cache the "
+        "candidate is bad in 1 of 1 against 0 of 1, p 0.5."
+    )
+    lines = restated_lines(found)
+    assert lines[2] == (
+        "candidate: 12 of 12 bad by request, 12 of 12 bad by prefill as the counters tell; "
+        "at most 1 prefill, 1 if every repeat rode the cache."
+    )
+    assert lines[3] == (
+        "Measured cache hits. Baseline: 11 requests that count as prefills took under 10 % of the time of an earlier "
+        "request of the same prompt."
+    )
+    honest = restated(arm(CANDIDATE, 310.0, 62.0) + arm(BASELINE, 62.0, 62.0))  # a server that had to warm up
+    assert (honest.claim.standing, honest.claim.doubted) == (Standing.SURVIVES, 0)
+    one = restated([cell("p", cached=None, prefill_ms=62_000.0), fresh("p", prefill_ms=48.0)])
+    assert "1 request that counts as a prefill took under 10 % of the time" in restated_lines(one)[1]
+
+
+def test_a_difference_that_is_there_by_prompt_survives_counters_that_lie() -> None:
+    cells = [
+        fresh(case, arm=of, bad=of == CANDIDATE, prefill_ms=ms)
+        for of in (CANDIDATE, BASELINE)
+        for case in "abcd"
+        for ms in (62_000.0, *[48.0] * 5)
+    ]
+    found = restated(cells).claim
+    assert (found.standing, found.by_prompt, found.doubted) == (Standing.SURVIVES, Table(4, 4, 0, 4), 40)
+    assert claim_sentence(found).startswith("The difference survives even so. By request")
+    assert "if every repeat rode the cache the candidate is bad in 4 of 4 against 0 of 4" in claim_sentence(found)
 
 
 def test_a_log_without_counters_claims_less() -> None:

@@ -33,7 +33,7 @@ from prefillgate.core.log_row import Block, Kind, Own, Row
 from prefillgate.core.log_tally import LogTally, OpenUnit
 from prefillgate.core.log_times import Survey
 from prefillgate.core.policy import Policy
-from prefillgate.core.restate import UNSURE, Prompt, PromptLedger, claim_of, far_under
+from prefillgate.core.restate import UNSURE, Prompt, PromptLedger, claim_of
 from prefillgate.core.restated import Restated, Restatement
 from prefillgate.core.verdict import CellClass, Verdict
 
@@ -193,10 +193,10 @@ class Placing:
         """What a row adds to bounds and speeds beside its count."""
         asked, length = known.asked, known.length
         repeat = asked.asked
-        if not repeat or effect.unsure:
+        if not repeat or effect.unsure or effect.fresh:
             rate = milliseconds / length if milliseconds and length else None
             if asked.ask(rate):
-                asked.quick += far_under(rate, asked.rate)
+                asked.repeat(rate, effect.fresh)
             elif not effect.fresh:
                 known.speed.count(0, -1)  # it is no repeat; `_fold` takes all for one
         if milliseconds and length:
@@ -261,7 +261,8 @@ class Placing:
                 bad_cases=tuple(tally.bad_cases),
             ),
         )
-        claim = claim_of(requests, prefills, self.prompts.by_prompt(tally.common()))
+        common = tally.common()
+        claim = claim_of(requests, prefills, self.prompts.by_prompt(common), self.prompts.doubted(common))
         return write_verdict(facts), Restatement(self._restated(ARMS), claim, labels)
 
     def _restated(self, arms: Iterable[str]) -> tuple[Restated, ...]:

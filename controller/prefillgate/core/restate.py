@@ -19,6 +19,7 @@ from prefillgate.core.freshness import Classified
 from prefillgate.core.prefill_times import TIMING_RATIO
 from prefillgate.core.verdict import CellClass
 
+DOUBT_RATIO = 0.1  # of the slowest before it: a start or a warm-up slows a first prefill down a few times, not ten
 CLAIM_P = 0.05  # one-sided: at most this a difference seems to be there
 P_DIGITS = 12  # after the point; Fisher's p of 1 of 2 against 0 of 38 is 0.05, and as a float a little more
 UNSURE = frozenset({CellClass.UNKNOWN, CellClass.PARTIAL})
@@ -78,14 +79,26 @@ class Prompt:
     fresh: int = 0
     unsure: int = 0
     quick: int = 0
+    slowest: float | None = None  # rate of the slowest so far of its first request and those that may be prefills
+    doubted: int = 0
     bad: bool | None = None  # of the screen: True when any is, None when no outcome is known
 
     def ask(self, rate: float | None) -> bool:
         """Note one more request of it; whether it was asked before."""
         if self.asked:
             return True
-        self.asked, self.rate = True, rate
+        self.asked, self.rate, self.slowest = True, rate, rate
         return False
+
+    def repeat(self, rate: float | None, fresh: bool) -> None:
+        """Hold the time of one more request of it, proven `fresh` or unsure, against those before it."""
+        if rate is None:
+            return
+        if not fresh:
+            self.quick += far_under(rate, self.rate)
+        elif self.slowest is not None and rate < DOUBT_RATIO * self.slowest:
+            self.doubted += 1
+        self.slowest = rate if self.slowest is None else max(self.slowest, rate)
 
     def count(self, cell_class: CellClass, outcome: bool | None, requests: int = 1) -> None:
         """Count requests of one class with one outcome, None for one that is no matter of the screen."""
@@ -99,11 +112,16 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The fewest and the most prefills that can stand behind the requests of an arm. `proven` ones are counted."""
+    """The fewest and the most prefills that can stand behind the requests of an arm. `proven` ones are counted.
+
+    `doubted` are requests that every counter calls fresh in under `DOUBT_RATIO` of the time of an earlier one of the
+    same prompt: no counter is believed then.
+    """
 
     fewest: int
     most: int
     proven: bool
+    doubted: int = 0
 
 
 @dataclass(slots=True)
@@ -123,7 +141,9 @@ class PromptLedger:
         """Take one more request; whether its prompt was asked before in this life of the server."""
         prompt = self.prompt((seen.arm, seen.epoch, seen.prompt), seen.case)
         repeat = prompt.ask(seen.rate)
-        prompt.quick += repeat and seen.cell_class in UNSURE and far_under(seen.rate, prompt.rate)
+        fresh = seen.cell_class is CellClass.FRESH
+        if repeat and (fresh or seen.cell_class in UNSURE):
+            prompt.repeat(seen.rate, fresh)
         prompt.count(seen.cell_class, seen.outcome if seen.screen else None)
         return repeat
 
@@ -134,9 +154,15 @@ class PromptLedger:
     def bounds(self, arm: str) -> Bounds:
         """The bounds of an arm. A prompt whose prefill was never seen, because it came before the log, is one."""
         mine = [prompt for (of, _, _), prompt in self._prompts.items() if of == arm]
-        fewest = sum(max(prompt.fresh, 1) for prompt in mine)
-        most = sum(max(prompt.fresh + prompt.unsure - prompt.quick, 1) for prompt in mine)
-        return Bounds(fewest, most, not any(prompt.unsure for prompt in mine))
+        fewest = sum(max(prompt.fresh - prompt.doubted, 1) for prompt in mine)
+        most = sum(max(prompt.fresh - prompt.doubted + prompt.unsure - prompt.quick, 1) for prompt in mine)
+        proven = not any(prompt.unsure or prompt.doubted for prompt in mine)
+        return Bounds(fewest, most, proven, sum(prompt.doubted for prompt in mine))
+
+    def doubted(self, cases: Collection[object]) -> int:
+        """Requests of both arms and these cases that count as fresh and whose own times say otherwise."""
+        prompts = ((arm, prompt) for (arm, _, _), prompt in self._prompts.items())
+        return sum(prompt.doubted for arm, prompt in prompts if arm in ARMS and prompt.case in cases)
 
     def by_prompt(self, cases: Collection[object]) -> Table:
         """Bad ones among the prompts of these cases, as if every repeat had ridden the cache: the least evidence."""
@@ -186,7 +212,7 @@ class Standing(StrEnum):
 
     SURVIVES = "survives"
     WEAKER = "weaker than it looks"
-    UNPROVEN = "not proven"  # no counter tells the prefills, and if repeats rode the cache it is gone
+    UNPROVEN = "not proven"  # no counter to believe tells the prefills, and if repeats rode the cache it is gone
     NO_DIFFERENCE = "no difference"  # not even by request
     NOT_COMPARED = "not compared"
 
@@ -195,7 +221,8 @@ class Standing(StrEnum):
 class Claim:
     """A difference as requests show it, and as prefills do. `candidate_worse` is its direction, by request.
 
-    `by_prompt` is what is left if every repeat rode the cache. One-sided p values, in that direction.
+    `by_prompt` is what is left if every repeat rode the cache. One-sided p values, in that direction. With `doubted`
+    requests among the prefills, the counters are not believed, and it survives only if it does by prompt.
     """
 
     standing: Standing
@@ -206,9 +233,10 @@ class Claim:
     p_by_request: float | None
     p_by_prefill: float | None
     p_by_prompt: float | None
+    doubted: int = 0
 
 
-def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table) -> Claim:
+def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table, doubted: int = 0) -> Claim:
     """Judge the difference that the requests of two arms show, over the prompts both saw."""
     worse = by_request.candidate_worse
     naive, honest, least = (table.p_value(worse) for table in (by_request, by_prefill, by_prompt))
@@ -216,11 +244,12 @@ def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table) -> Claim:
         standing = Standing.NOT_COMPARED
     elif not seems_there(naive):
         standing = Standing.NO_DIFFERENCE
-    elif seems_there(honest) or (honest is None and seems_there(least)):
-        standing = Standing.SURVIVES
+    elif honest is not None and not seems_there(honest):
+        standing = Standing.WEAKER
     else:
-        standing = Standing.UNPROVEN if honest is None else Standing.WEAKER
-    return Claim(standing, worse, by_request, by_prefill, by_prompt, naive, honest, least)
+        told = honest is not None and not doubted
+        standing = Standing.SURVIVES if told or seems_there(least) else Standing.UNPROVEN
+    return Claim(standing, worse, by_request, by_prefill, by_prompt, naive, honest, least, doubted)
 
 
 def seems_there(p_value: float | None) -> bool:

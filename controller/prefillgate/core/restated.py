@@ -48,7 +48,8 @@ def restate(requests: Sequence[Request], labelled: bool) -> Restatement:
     times = {id(request.cell): request.first_token_ms for request in requests}
     seen = [seen_of(item, times[id(item.cell)]) for item in classified]
     prompts, speeds = fold(seen)
-    claim = claim_of(*tables(classified), prompts.by_prompt(common_cases(classified)))
+    common = common_cases(classified)
+    claim = claim_of(*tables(classified), prompts.by_prompt(common), prompts.doubted(common))
     arms = tuple(_restated(arm, classified, prompts, speeds) for arm in ARMS if arm in speeds)
     return Restatement(arms, claim, _labels(requests) if labelled else ())
 

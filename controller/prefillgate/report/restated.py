@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prefillgate.core.cache_hits import FLAT_P, SLOWER_SHARE, Sign
-from prefillgate.core.restate import CLAIM_P, Bounds, Claim, Standing, Table
+from prefillgate.core.restate import CLAIM_P, DOUBT_RATIO, Bounds, Claim, Standing, Table
 from prefillgate.core.restated import Restated, Restatement
 from prefillgate.core.verdict import Verdict
 from prefillgate.report.markdown import escape, table
@@ -32,14 +32,23 @@ def claim_sentence(claim: Claim) -> str:
         return f"There never was a difference to explain: {naive.replace('By', 'by', 1)} (above {CLAIM_P})."
     if claim.standing is Standing.WEAKER:
         return f"The difference is weaker than it looks. {naive}; {prefill}."
+    if claim.standing is Standing.UNPROVEN and claim.doubted:
+        return (
+            f"The difference may be weaker than it looks: the times of {_doubted(claim.doubted)} speak against the "
+            f"counters. {naive}; {prefill} as the counters tell; {prompt}."
+        )
     if claim.standing is Standing.UNPROVEN:
         return (
             f"The difference may be weaker than it looks: nothing proves which requests were prefills of their own. "
             f"{naive}; {prompt}."
         )
-    if claim.p_by_prefill is None:
+    if claim.p_by_prefill is None or claim.doubted:
         return f"The difference survives even so. {naive}; {prompt}."
     return f"The difference survives. {naive}; {prefill}."
+
+
+def _doubted(requests: int) -> str:
+    return "1 request that counts as a prefill" if requests == 1 else f"{requests:,} requests that count as prefills"
 
 
 def _against(counts: Table, claim: Claim) -> str:
@@ -62,7 +71,10 @@ def bounds_words(bounds: Bounds) -> str:
 
 def speed_sentences(restated: Restated) -> tuple[str, ...]:
     """What is wrong with the prefill speeds of one arm; nothing where nothing is."""
-    speed, told = restated.speed, []
+    speed, told, doubted = restated.speed, [], restated.bounds.doubted
+    if doubted:
+        under = f"under {percent(DOUBT_RATIO)} of the time of an earlier request of the same prompt"
+        told.append(f"{_doubted(doubted)} took {under}")
     if Sign.FLAT in speed.signs:
         told.append(
             "the time to first token does not grow with the prompt: of "
@@ -91,7 +103,8 @@ def restated_lines(restatement: Restatement) -> tuple[str, ...]:
     every = (*restatement.arms, *restatement.labels[:MAX_LABELS])
     for each in every:
         if not each.bounds.proven or each in restatement.labels:
-            told = f"{requests_of(each.counts)} by request, {prefills_of(each.counts)} by proven prefill"
+            proven = "prefill as the counters tell" if each.bounds.doubted else "proven prefill"
+            told = f"{requests_of(each.counts)} by request, {prefills_of(each.counts)} by {proven}"
             lines.append(f"{each.name}: {told}; {bounds_words(each.bounds)}.")
     if len(restatement.labels) > MAX_LABELS:
         lines.append(f"and {len(restatement.labels) - MAX_LABELS} more labels")
