@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -272,17 +273,26 @@ def test_json_and_markdown_are_two_answers(tmp_path: Path, capsys: pytest.Captur
     ("bad", "counters", "words"),
     [
         (6, True, "The difference survives. By request the candidate is bad in 6 of 6 against 0 of 6, p 0.00108; by"),
-        (6, False, "The difference survives even so. By request the candidate is bad in 6 of 6 against 0 of 6, p"),
+        (6, None, "The difference survives even so. By request the candidate is bad in 6 of 6 against 0 of 6, p"),
+        (
+            6,
+            False,
+            "nothing proves which requests were prefills of their own, and names of cases alone do not prove that "
+            "their prompts differ (prompt_sha256 would). By request the candidate is bad in 6 of 6",
+        ),
         (1, True, "There never was a difference to explain: by request the candidate is bad in 1 of 6 against 0 of 6"),
     ],
 )
-def test_a_difference_is_told_in_words(bad: int, counters: bool, words: str, tmp_path: Path) -> None:
+def test_a_difference_is_told_in_words(bad: int, counters: bool | None, words: str, tmp_path: Path) -> None:
+    """`counters` None: without them, and with digests of the prompts."""
     cached = 0 if counters else None
     cells = [
         cell(f"c{n}", cached=cached, arm=arm, bad=arm == "candidate" and n < bad, processed_tokens=1000)
         for n in range(6)
         for arm in ARMS
     ]
+    if counters is None:
+        cells = [replace(each, prompt_sha256=each.case_id) for each in cells]
     assert words in " ".join(audit(str(write_log(tmp_path / "x", cells))).stdout.split())
 
 

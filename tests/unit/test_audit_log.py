@@ -63,6 +63,27 @@ def test_a_file_of_the_baseline_is_the_other_arm(tmp_path: Path, capsys: pytest.
     assert [alone["arms"][arm]["requests"] for arm in ("baseline", "candidate")] == [1, 0]
 
 
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("torn", [b'{"arm": "candidate", "case_', b'{"arm": "candidate", "case_id": "\xe2\x82', b"{"])
+def test_a_torn_last_line_of_a_cell_log_is_counted_and_named(
+    torn: bytes, large: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_log, "MOST_BYTES_IN_MEMORY", 10 if large else 10**6)
+    whole = "".join(f"{json.dumps(line(fresh(case)))}\n" for case in "ab").encode()
+    one, two = (written(tmp_path / name, whole + torn) for name in ("one", "two"))
+    told, said = audited(capsys, one, two)
+    assert told["arms"]["candidate"]["requests"] == told["log"]["requests"] == 4
+    assert told["log"]["unread"] == [{"why": "a torn last line", "count": 2, "first": [f"{one}:3", f"{two}:3"]}]
+    assert "2 lines or records not used: 2 a torn last line (first: " in said
+    assert audited(capsys, written(tmp_path / "ended", whole + torn + b"\n"), code=2)[1].count("ended:3") == 1
+    amid = written(tmp_path / "amid", torn + b"\n" + whole)
+    assert audited(capsys, amid, "--format", "cells", code=2)[1].count("amid:1") == 1
+    for wrong in (b"x", b'{"arm": "canary"}', b'{"arm": "candidate", "arm": "candidate"}', b"}{"):
+        assert audited(capsys, written(tmp_path / "wrong", whole + wrong), code=2)[1].count("wrong:3") == 1
+    alone = written(tmp_path / "alone", torn)
+    assert "no cell in it" in audited(capsys, alone, "--format", "cells", code=2)[1]
+
+
 def test_a_cell_log_that_names_another_arm_than_it_was_given_for_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,6 +134,12 @@ def test_both_ways_give_the_same_answer_on_any_log(
     same(Log(cells, frozenset(invalid[:waits]), tuple(labels), tuple(first_ms)))
 
 
+@pytest.mark.parametrize(("digest", "named"), [(None, True), ("x", False), ("a", False)])
+def test_both_ways_know_which_prompts_names_alone_tell_apart(digest: str | None, named: bool) -> None:
+    cells = [cell("a", cached=None, arm=of, prompt_sha256=digest) for of in ARMS]
+    assert same(cells)["claim"]["named"] is named
+
+
 @pytest.mark.parametrize("first", [None, 62_000.0])
 def test_both_ways_doubt_the_same_requests(first: float | None) -> None:
     times = [first, 62_000.0, *[48.0] * 10]

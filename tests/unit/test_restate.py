@@ -144,12 +144,31 @@ def test_by_prompt_every_repeat_rode_the_cache() -> None:
     assert ledger.by_prompt(()) == Table(0, 0, 0, 0)
 
 
+def test_prompts_told_apart_by_names_alone_may_be_one() -> None:
+    def named(*each: Seen, cases: tuple[str, ...] = ("a", "p")) -> bool:
+        return fold_prompts(each).named(cases)
+
+    assert named(seen("a", named=True))
+    assert not named(seen("a"))
+    assert named(seen("a"), seen("a", named=True))  # one of its requests tells its digest: it may be another prompt's
+    assert named(seen("a", named=True), seen("a"))
+    assert not named(seen("a", named=True), cases=())
+    assert not named(seen("a", named=True, outcome=None))
+    assert not named(seen("a", named=True, arm="a label"))
+    assert not named(seen("a", FRESH, named=True))
+    rode = [seen("a", FRESH, named=True, length=10, ms=ms) for ms in (100.0, 1.0)]
+    assert not named(*rode)  # the first of them is one
+    assert named(seen("a", UNKNOWN, named=True, length=10, ms=100.0), rode[1])
+    assert named(seen("p"), seen("a", COPY, named=True, arm=BASELINE))
+
+
 def test_a_cell_is_seen_with_what_it_measured() -> None:
     (item,) = classify([fresh("a", bad=True, prefill_ms=7.0, replicate=2, length=50)])
-    assert seen_of(item, 9.0) == Seen(CANDIDATE, "e", "a", "a", FRESH, True, False, 50, 7.0)
+    assert seen_of(item, 9.0) == Seen(CANDIDATE, "e", "a", "a", FRESH, True, False, 50, 7.0, True)
     (item,) = classify([fresh("a", prompt_sha256="x")])
     assert (seen_of(item, 9.0).ms, seen_of(item).ms, seen_of(item).prompt) == (9.0, None, "x")
     assert seen_of(item).screen
+    assert not seen_of(item).named
     assert seen(length=50, ms=100.0).rate == 2.0
 
 
@@ -213,6 +232,20 @@ def test_one_arm_or_no_common_prompt_is_not_compared() -> None:
     assert claim((0, 0, 1, 1), (0, 0, 1, 1)).p_by_request is None
     found = restated([fresh("a", bad=True), fresh("b", arm=BASELINE)]).claim
     assert (found.standing, found.by_request) == (Standing.NOT_COMPARED, Table(0, 0, 0, 0))
+
+
+def test_by_names_alone_nothing_survives_without_proven_prefills() -> None:
+    def standing(prefill: tuple[int, ...], doubted: int, named: bool) -> Standing:
+        found = claim_of(Table(9, 9, 0, 9), Table(*prefill), Table(4, 4, 0, 4), doubted, named)
+        assert found.named is named
+        return found.standing
+
+    assert standing((0, 0, 0, 0), 0, False) is Standing.SURVIVES
+    assert standing((0, 0, 0, 0), 0, True) is Standing.UNPROVEN
+    assert standing((9, 9, 0, 9), 1, False) is Standing.SURVIVES
+    assert standing((9, 9, 0, 9), 1, True) is Standing.UNPROVEN
+    assert standing((9, 9, 0, 9), 0, True) is Standing.SURVIVES
+    assert claim((9, 9, 0, 9), (9, 9, 0, 9)).named is False
 
 
 def test_with_doubted_prefills_the_least_evidence_decides() -> None:

@@ -173,17 +173,23 @@ class CellLog:
     lines: list[LogLine] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     without_case: int = 0
+    torn: list[str] = field(default_factory=list)  # places of last lines that were cut, where these are forgiven
 
     def read(self, file: BinaryIO, name: str) -> None:
         """Add the lines of one file. Raises `CellLogError` naming file, line, field and value of what is wrong."""
         self.lines.extend(line for _, line in self.each(file, name))
 
-    def each(self, file: BinaryIO, name: str) -> Iterator[tuple[int, LogLine]]:
+    def each(self, file: BinaryIO, name: str, forgiving: bool = False) -> Iterator[tuple[int, LogLine]]:
         """The lines of one file with their numbers, one at a time and not kept. Raises as `read`, at the end of the
-        file or after `MAX_PROBLEMS`: what was given until then is not a log."""
+        file or after `MAX_PROBLEMS`: what was given until then is not a log.
+
+        With `forgiving` a last line that a writer left unfinished goes to `torn` and is no problem.
+        """
         strict = StrictLines(self, name)
         for number, raw in _numbered(file):
-            line = strict.read(number, raw)
+            if forgiving and strict.is_torn(number, raw):
+                continue
+            line = strict.read(number, raw.removesuffix(b"\n").removesuffix(b"\r"))
             if line is not None:
                 yield number, line
             if strict.cut:
@@ -231,6 +237,22 @@ class StrictLines:
         self._found = self._found or line is not None
         return line
 
+    def is_torn(self, number: int, raw: bytes) -> bool:
+        """Whether a line, told with its line end, has none and is an object that never closes: the writer was cut off.
+
+        It is noted in the log then.
+        """
+        raw = raw.removeprefix(_BOM) if number == 1 else raw
+        closes = raw.count(b"{") <= raw.count(b"}")
+        if closes or raw.endswith(b"\n") or not raw.startswith(b"{") or len(raw) > MAX_LINE_BYTES:
+            return False
+        where = f"{self._name}:{number}"
+        problems: list[Problem] = []
+        _document(raw, where, problems)
+        if problems:
+            self._log.torn.append(where)
+        return bool(problems)
+
     def found(self) -> None:
         """Take note of a line that was read elsewhere."""
         self._found = True
@@ -268,11 +290,10 @@ class StrictLines:
 
 
 def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Lines with their numbers from 1, without line ends, cut a byte above the longest allowed; a first BOM dropped."""
+    """Lines with their numbers from 1 and line ends, cut a byte above the longest allowed; a first BOM dropped."""
     number = 0
     while raw := file.readline(MAX_LINE_BYTES + 2):
         number += 1
-        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         yield number, raw.removeprefix(_BOM) if number == 1 else raw
 
 

@@ -100,6 +100,7 @@ class Placing:
     def _meet(self, kind: Kind) -> _Known:
         self.tally.meet(kind)
         asked = self.prompts.prompt((kind.arm, kind.server_epoch, kind.prompt_key), kind.case_id)
+        asked.named = asked.named or kind.named
         speed = self.speeds.get(kind.arm)
         if speed is None:
             speed = self.speeds[kind.arm] = SpeedLog()
@@ -262,7 +263,9 @@ class Placing:
             ),
         )
         common = tally.common()
-        claim = claim_of(requests, prefills, self.prompts.by_prompt(common), self.prompts.doubted(common))
+        prompts = self.prompts
+        doubts = (prompts.doubted(common), prompts.named(common))
+        claim = claim_of(requests, prefills, prompts.by_prompt(common), *doubts)
         return write_verdict(facts), Restatement(self._restated(ARMS), claim, labels)
 
     def _restated(self, arms: Iterable[str]) -> tuple[Restated, ...]:

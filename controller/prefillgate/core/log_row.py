@@ -17,7 +17,8 @@ from prefillgate.core.cells import Cell, ColdProof, Status
 class Kind(NamedTuple):
     """What rows share. The fields that `Cell` has too mean the same, `prompt_key` is what identifies the prompt.
 
-    `waited` marks cells of a server that asked to be left alone; `label` is what could tell arms apart.
+    `waited` marks cells of a server that asked to be left alone; `label` is what could tell arms apart. `named` says
+    that the name of its case is all that is known of the prompt.
     """
 
     arm: str
@@ -38,6 +39,7 @@ class Kind(NamedTuple):
     shared_server: bool
     waited: bool
     label: str | None = None
+    named: bool = False
 
     def outcome(self) -> bool | None:
         """Bad, clean or unknown under the default flag. A failed cell is bad."""
@@ -64,13 +66,13 @@ class Row(NamedTuple):
     def cell(self) -> Cell:
         """The row as a cell, as far as it goes."""
         told = {**self.kind._asdict(), **self.own._asdict()}
-        prompt, case = told["prompt_key"], told["case_id"]
+        prompt = None if self.kind.named else self.kind.prompt_key
         for name in _BESIDE:
             del told[name]
-        return Cell(**told, prompt_sha256=None if prompt == case else prompt)
+        return Cell(**told, prompt_sha256=prompt)
 
 
-_BESIDE = ("prompt_key", "first_token_ms", "waited", "label")
+_BESIDE = ("prompt_key", "first_token_ms", "waited", "label", "named")
 
 
 def row_of(cell: Cell, first_token_ms: float | None = None, waited: bool = False, label: str | None = None) -> Row:
@@ -94,6 +96,7 @@ def row_of(cell: Cell, first_token_ms: float | None = None, waited: bool = False
         cell.shared_server,
         waited,
         label,
+        cell.prompt_sha256 is None,
     )
     own = Own(cell.started_at, cell.ended_at, cell.prefill_ms, cell.request_id, cell.output_sha256, first_token_ms)
     return Row(kind, own)

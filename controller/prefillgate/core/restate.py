@@ -40,6 +40,7 @@ class Seen(NamedTuple):
     screen: bool = True
     length: int | None = None
     ms: float | None = None
+    named: bool = False  # the name of its case is all that is known of the prompt
 
     @property
     def rate(self) -> float | None:
@@ -61,6 +62,7 @@ def seen_of(item: Classified, first_token_ms: float | None = None) -> Seen:
         screen=not cell.replicate,
         length=cell.prompt_tokens,
         ms=ms,
+        named=cell.prompt_sha256 is None,
     )
 
 
@@ -81,6 +83,7 @@ class Prompt:
     quick: int = 0
     slowest: float | None = None  # rate of the slowest so far of its first request and those that may be prefills
     doubted: int = 0
+    named: bool = False
     bad: bool | None = None  # of the screen: True when any is, None when no outcome is known
 
     def ask(self, rate: float | None) -> bool:
@@ -140,6 +143,7 @@ class PromptLedger:
     def add(self, seen: Seen) -> bool:
         """Take one more request; whether its prompt was asked before in this life of the server."""
         prompt = self.prompt((seen.arm, seen.epoch, seen.prompt), seen.case)
+        prompt.named = prompt.named or seen.named
         repeat = prompt.ask(seen.rate)
         fresh = seen.cell_class is CellClass.FRESH
         if repeat and (fresh or seen.cell_class in UNSURE):
@@ -163,6 +167,15 @@ class PromptLedger:
         """Requests of both arms and these cases that count as fresh and whose own times say otherwise."""
         prompts = ((arm, prompt) for (arm, _, _), prompt in self._prompts.items())
         return sum(prompt.doubted for arm, prompt in prompts if arm in ARMS and prompt.case in cases)
+
+    def named(self, cases: Collection[object]) -> bool:
+        """Whether names alone tell any of the prompts in `by_prompt` apart, and no prefill of it is proven."""
+        prompts = ((arm, prompt) for (arm, _, _), prompt in self._prompts.items() if prompt.bad is not None)
+        return any(
+            prompt.named and prompt.fresh <= prompt.doubted
+            for arm, prompt in prompts
+            if arm in ARMS and prompt.case in cases
+        )
 
     def by_prompt(self, cases: Collection[object]) -> Table:
         """Bad ones among the prompts of these cases, as if every repeat had ridden the cache: the least evidence."""
@@ -222,7 +235,8 @@ class Claim:
     """A difference as requests show it, and as prefills do. `candidate_worse` is its direction, by request.
 
     `by_prompt` is what is left if every repeat rode the cache. One-sided p values, in that direction. With `doubted`
-    requests among the prefills, the counters are not believed, and it survives only if it does by prompt.
+    requests among the prefills, the counters are not believed, and it survives only if it does by prompt. `named` says
+    that case names alone tell prompts apart: then they may be one, and it does not survive by prompt.
     """
 
     standing: Standing
@@ -234,9 +248,10 @@ class Claim:
     p_by_prefill: float | None
     p_by_prompt: float | None
     doubted: int = 0
+    named: bool = False
 
 
-def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table, doubted: int = 0) -> Claim:
+def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table, doubted: int = 0, named: bool = False) -> Claim:
     """Judge the difference that the requests of two arms show, over the prompts both saw."""
     worse = by_request.candidate_worse
     naive, honest, least = (table.p_value(worse) for table in (by_request, by_prefill, by_prompt))
@@ -248,8 +263,8 @@ def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table, doubted: in
         standing = Standing.WEAKER
     else:
         told = honest is not None and not doubted
-        standing = Standing.SURVIVES if told or seems_there(least) else Standing.UNPROVEN
-    return Claim(standing, worse, by_request, by_prefill, by_prompt, naive, honest, least, doubted)
+        standing = Standing.SURVIVES if told or (seems_there(least) and not named) else Standing.UNPROVEN
+    return Claim(standing, worse, by_request, by_prefill, by_prompt, naive, honest, least, doubted, named)
 
 
 def seems_there(p_value: float | None) -> bool:

@@ -48,7 +48,7 @@ class CellBlocks:
         number = 1
         for data in self._pieces():
             lines = data.split(b"\n")
-            if not lines[-1]:
+            if not lines[-1] or self._strict.is_torn(number + len(lines) - 1, lines[-1]):
                 lines.pop()
             block = self._block(self._rows(data, lines, number))
             number += len(lines)
@@ -57,6 +57,7 @@ class CellBlocks:
             if self._strict.cut:
                 break
         self._strict.end()
+        self._account.note_torn()
 
     def _pieces(self) -> Iterator[bytes]:
         """The file in pieces of whole lines; the last of a piece may be cut a byte above the longest allowed."""
@@ -167,4 +168,5 @@ def _made(told: Any) -> Kind:
         bool(blocks),
         bool(shared),
         answered in BUSY,
+        named=prompt is None,
     )

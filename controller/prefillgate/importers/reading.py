@@ -25,6 +25,7 @@ CELLS_TITLE = "prefillgate's cell log"
 FIRST_PLACES = 3
 MAX_KINDS = 50
 MAX_LABELS = 50
+TORN = "a torn last line"
 OTHER_KINDS = "other kinds"
 
 
@@ -93,6 +94,11 @@ class Account:
         kind.count += 1
         if len(kind.first) < FIRST_PLACES:
             kind.first.append(found.where)
+
+    def note_torn(self) -> None:
+        """Count the last line of the cell log just read, where it was torn."""
+        while self.cells.torn:
+            self.note_unread(Unread(self.cells.torn.pop(), TORN))
 
     def note_absent(self, found: Absent) -> None:
         """Note what this log cannot hold, and the flag that would give it."""
@@ -202,12 +208,13 @@ def is_cell_log(head: bytes) -> bool:
 
 
 def _cells(source: Source, account: Account) -> Iterator[Imported]:
-    """A cell log, strictly: one line that is wrong refuses the file."""
+    """A cell log, strictly: one line that is wrong refuses the file, unless it is the last and torn."""
     try:
-        for number, line in account.cells.each(source.file(), source.name):
+        for number, line in account.cells.each(source.file(), source.name, forgiving=True):
             if line.unchecked:
                 account.unscored += 1
             else:
                 yield Imported(line, f"{source.name}:{number}", arm_told=True)
     except (OSError, EOFError, zlib.error) as error:
         raise CellLogError(Problem(source.name, "", f"cannot be read to its end: {error}")) from error
+    account.note_torn()

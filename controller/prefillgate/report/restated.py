@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prefillgate.core.cache_hits import FLAT_P, SLOWER_SHARE, Sign
-from prefillgate.core.restate import CLAIM_P, DOUBT_RATIO, Bounds, Claim, Standing, Table
+from prefillgate.core.restate import CLAIM_P, DOUBT_RATIO, Bounds, Claim, Standing, Table, seems_there
 from prefillgate.core.restated import Restated, Restatement
 from prefillgate.core.verdict import Verdict
 from prefillgate.report.markdown import escape, table
@@ -38,9 +38,10 @@ def claim_sentence(claim: Claim) -> str:
             f"counters. {naive}; {prefill} as the counters tell; {prompt}."
         )
     if claim.standing is Standing.UNPROVEN:
+        names = ", and names of cases alone do not prove that their prompts differ (prompt_sha256 would)"
         return (
-            f"The difference may be weaker than it looks: nothing proves which requests were prefills of their own. "
-            f"{naive}; {prompt}."
+            "The difference may be weaker than it looks: nothing proves which requests were prefills of their own"
+            f"{names if claim.named and seems_there(claim.p_by_prompt) else ''}. {naive}; {prompt}."
         )
     if claim.p_by_prefill is None or claim.doubted:
         return f"The difference survives even so. {naive}; {prompt}."
