@@ -108,7 +108,9 @@ def pairs(outcomes: str, number: int = 1, start: float = START, prompts: int = 4
 
 def line(what: Cell) -> dict[str, Any]:
     """A cell under the field names of the log, unknown ones left out."""
-    return {name: value for name in WRITTEN if (value := getattr(what, name)) is not None}
+    return {
+        name: value for name in (*WRITTEN, "ended_at", "output_sha256") if (value := getattr(what, name)) is not None
+    }
 
 
 def write_log(path: Path, cells: Iterable[Cell]) -> Path:

@@ -425,6 +425,7 @@ def audits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[
         ]
 
     known = {"cached_tokens": 0, "processed_tokens": 100}
+    stamp = {"started_at": 1.5, "ended_at": 2.5, "output_sha256": "o"}
     logs = {
         "one": [*timed(CANDIDATE, 9), *timed(BASELINE, 5), Cell(BASELINE, "c0", bad=True, prompt_tokens=100, **known)],
         "two": [*timed(BASELINE, 3), Cell(CANDIDATE, "c0", bad=True, prompt_tokens=100, prefill_ms=9.0, **known)],
@@ -435,6 +436,11 @@ def audits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[
             Cell(arm, "a", bad=False, prompt_tokens=100, prefill_ms=ms, **known)
             for arm in ARMS
             for ms in (99.0, *[1.0] * 9)
+        ],
+        "seven": [
+            Cell(arm, case, bad=False, prompt_tokens=100, request_id=request, **stamp, **known)
+            for arm in ARMS
+            for case, request in (("a", "r"), ("a", "s"), ("b", "r"))
         ],
     }
     with pytest.MonkeyPatch.context() as patched:
@@ -466,15 +472,20 @@ def told_of(logs: dict[str, list[Cell]], folder: Path) -> dict[str, list[Any]]:
 def labelled(folder: Path) -> Iterator[list[str]]:
     """Audits of records with labels: two that stand apart, three of which one is left out, and with requests alone."""
     names = ("label", "case_id", "prompt", "prompt_tokens", "cached_tokens", "processed_tokens", "prefill_ms", "bad")
+    names += ("request_id", "started_at", "ended_at", "output_sha256")
     rows = [
         *(f"quick,q{n},prompt {n},{100 << n},0,{100 << n},{10 + n},{'true' if n % 2 else 'false'}" for n in range(6)),
         *("quick,q1,prompt 1,200,199,1,2,true", "quick,q1,prompt 1,200,60,140,5,false", "quick,q9,zz,50,49,1,1,"),
         *["quick,q2,prompt 2,400,0,400,0.1,false"] * 6,
         *(f"slow,s{n},words {n},{100 << n},,,{10 << n},false" for n in range(4)),
-        "torn",
+    ]
+    rows = [f"{row},,,," for row in rows]
+    rows += [
+        f"quick,{case},,100,0,100,,false,{key},1790000001.5,1790000002.5,said"
+        for case, key in (("m", "r"), ("m", "s"), ("n", "r"))
     ]
     table, asked = folder / "labels.csv", folder / "asked.jsonl"
-    table.write_text("\n".join((",".join(names), *rows, "third,t,t,1,,,,")) + "\n")
+    table.write_text("\n".join((",".join(names), *rows, "torn", "third,t,t,1,,,,,,,,")) + "\n")
     body = {"messages": [{"role": "user", "content": "x"}]}
     asked.write_text(json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}))
     yield [str(table)]

@@ -27,6 +27,7 @@ from prefillgate.report.units import bad_cases
 from tests.support.cell_logs import START, cell, copy, fresh, pairs, story, story_replicate
 
 FAILED = Status.FAILED
+NONE = {"doubted": 0, "twice": 0, "shared": 0}
 SMALL = replace(QUICK, acceptance=(3, 5), margin=0.2)
 LOPSIDED = [fresh(f"c{n}", arm=BASELINE) for n in range(40)]
 
@@ -137,18 +138,40 @@ def test_both_ways_give_the_same_answer_on_any_log(
 @pytest.mark.parametrize(("digest", "named"), [(None, True), ("x", False), ("a", False)])
 def test_both_ways_know_which_prompts_names_alone_tell_apart(digest: str | None, named: bool) -> None:
     cells = [cell("a", cached=None, arm=of, prompt_sha256=digest) for of in ARMS]
-    assert same(cells)["claim"]["named"] is named
+    assert same(cells)["claim"]["doubts"]["named"] is named
+
+
+def test_both_ways_count_a_copied_log_and_a_shared_request_id_once() -> None:
+    times = [(START + n // 2 + 0.5, START + 90.0 + n) for n in range(6)]
+    cells = [
+        fresh("p", arm=of, started_at=begun, ended_at=ended, output_sha256="o", request_id=f"{of} {copied} {ended}")
+        for copied in (1, 2)
+        for of in ARMS
+        for begun, ended in times
+    ]
+    told = same(cells)
+    assert told["restated"][CANDIDATE]["bounds"] == {"fewest": 6, "most": 6, "proven": False, **NONE, "twice": 6}
+    assert told["claim"]["doubts"]["twice"] == 12
+    unsure = same([replace(each, cached_tokens=None) for each in cells])["restated"][CANDIDATE]["bounds"]
+    assert unsure == {"fewest": 1, "most": 6, "proven": False, **NONE, "twice": 6}
+    for part in ("started_at", "ended_at", "output_sha256"):
+        assert same([replace(each, **{part: None}) for each in cells])["claim"]["doubts"]["twice"] == 0
+    for field, value in (("prompt_tokens", 1010), ("processed_tokens", None), ("cached_tokens", 1)):
+        other = [replace(each, **{field: value}) if " 2 " in str(each.request_id) else each for each in cells]
+        assert same(other)["claim"]["doubts"]["twice"] == 0
+    joined = same([fresh(f"c{n}", arm=of, request_id="r") for of in ARMS for n in range(5)])
+    assert joined["restated"][CANDIDATE]["bounds"] == {"fewest": 1, "most": 1, "proven": False, **NONE, "shared": 4}
 
 
 @pytest.mark.parametrize("first", [None, 62_000.0])
 def test_both_ways_doubt_the_same_requests(first: float | None) -> None:
     times = [first, 62_000.0, *[48.0] * 10]
     cells = [fresh("p", arm=of, bad=of == CANDIDATE, prefill_ms=ms) for of in ARMS for ms in times]
-    assert same(cells)["claim"]["doubted"] == 20
+    assert same(cells)["claim"]["doubts"]["doubted"] == 20
     told = same(Log([replace(each, prefill_ms=None) for each in cells], first_ms=tuple(times)))
-    assert (told["claim"]["standing"], told["claim"]["doubted"]) == ("not proven", 20)
+    assert (told["claim"]["standing"], told["claim"]["doubts"]["doubted"]) == ("not proven", 20)
     unsure = [replace(each, cached_tokens=None) if each.prefill_ms == 62_000.0 else each for each in cells]
-    assert same(unsure)["claim"]["doubted"] == 20
+    assert same(unsure)["claim"]["doubts"]["doubted"] == 20
 
 
 @settings(max_examples=60, deadline=None)
@@ -265,7 +288,7 @@ def test_quick_repeats_without_counters_are_no_prefills_of_a_large_log() -> None
     times = (100.0, 49.0, 51.0, 49.0, None)
     cells = [cell("a", cached=None, prefill_ms=ms, started_at=START + at) for at, ms in enumerate(times)]
     told = same([*cells, cell("a", cached=None, prefill_ms=180.0, started_at=START + 9, length=4000)])  # by the token
-    assert told["restated"][CANDIDATE]["bounds"] == {"fewest": 1, "most": 3, "proven": False, "doubted": 0}
+    assert told["restated"][CANDIDATE]["bounds"] == {"fewest": 1, "most": 3, "proven": False, **NONE}
 
 
 def test_a_large_log_is_judged_by_the_candidate_it_names() -> None:

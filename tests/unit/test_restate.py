@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from prefillgate.core.cells import BASELINE, CANDIDATE, Cell, ColdProof, Status
 from prefillgate.core.exact import fisher_one_sided
 from prefillgate.core.freshness import classify
 from prefillgate.core.restate import (
+    NO_DOUBTS,
     Bounds,
     Claim,
+    Doubts,
     PromptLedger,
     Seen,
     Standing,
@@ -110,9 +114,9 @@ def test_doubted_requests_are_counted_over_the_common_cases_of_both_arms() -> No
         for ms in (100.0, 1.0, 1.0)
     ]
     ledger = fold_prompts(told)
-    assert (ledger.doubted({"a", "b"}), ledger.doubted({"a"}), ledger.doubted(())) == (8, 4, 0)
+    assert [ledger.doubts(cases).doubted for cases in ({"a", "b"}, {"a"}, ())] == [8, 4, 0]
     assert ledger.bounds(CANDIDATE) == Bounds(2, 2, False, 4)
-    assert fold_prompts([seen("p")]).doubted({"p"}) == 0
+    assert fold_prompts([seen("p")]).doubts({"p"}) == NO_DOUBTS
 
 
 def test_arms_are_bounded_apart() -> None:
@@ -146,7 +150,7 @@ def test_by_prompt_every_repeat_rode_the_cache() -> None:
 
 def test_prompts_told_apart_by_names_alone_may_be_one() -> None:
     def named(*each: Seen, cases: tuple[str, ...] = ("a", "p")) -> bool:
-        return fold_prompts(each).named(cases)
+        return fold_prompts(each).doubts(cases).named
 
     assert named(seen("a", named=True))
     assert not named(seen("a"))
@@ -162,9 +166,88 @@ def test_prompts_told_apart_by_names_alone_may_be_one() -> None:
     assert named(seen("p"), seen("a", COPY, named=True, arm=BASELINE))
 
 
+def test_a_request_that_stands_twice_is_counted_once() -> None:
+    def doubled(*each: tuple[object, CellClass]) -> Bounds:
+        return bounds(*(seen(cell_class=of, same=same, length=1, ms=1.0) for same, of in each))  # type: ignore[arg-type]
+
+    one, other, later = (1.0, 2.0, "o"), (1.0, 3.0, "o"), (5.0, 6.0, "o")
+    assert doubled((one, FRESH), (one, FRESH)) == Bounds(1, 1, False, 0, 1)
+    assert doubled((one, FRESH), (other, FRESH), (one, FRESH), (other, FRESH), (one, FRESH)) == Bounds(
+        2, 2, False, 0, 3
+    )
+    assert doubled((one, FRESH), (later, FRESH), (later, FRESH)) == Bounds(2, 2, False, 0, 1)
+    assert doubled((one, FRESH), (later, FRESH)) == Bounds(2, 2, True)
+    assert doubled((None, FRESH), (None, FRESH)) == Bounds(2, 2, True)
+    assert doubled((one, UNKNOWN), (one, UNKNOWN), (other, UNKNOWN)) == Bounds(1, 2, False, 0, 1)
+    assert doubled((one, FRESH), (one, COPY)) == Bounds(1, 1, True)
+    assert doubled((one, FRESH), (other, COPY), (other, FRESH)) == Bounds(2, 2, True)
+    assert bounds(seen("a", FRESH, same=one), seen("b", FRESH, same=one)) == Bounds(2, 2, True)
+    quick = [seen(cell_class=FRESH, same=one, length=1, ms=ms) for ms in (100.0, 1.0)]
+    assert bounds(*quick) == Bounds(1, 1, False, 0, 1)  # not doubted as well
+    assert fold_prompts(quick).doubts({"p"}) == Doubts(0, 1)
+    assert fold_prompts([seen(same=one), seen(same=one)]).doubts({"p"}) == NO_DOUBTS  # no counter claims them
+
+
+def test_cases_that_no_digest_tells_apart_under_one_request_id_are_one() -> None:
+    def ledger(*each: tuple[str, str | None, bool], of: CellClass = FRESH, **more: object) -> PromptLedger:
+        return fold_prompts([seen(case, of, named=named, request=key, **more) for case, key, named in each])
+
+    def bound(*each: tuple[str, str | None, bool], of: CellClass = FRESH) -> Bounds:
+        return ledger(*each, of=of).bounds(CANDIDATE)
+
+    assert bound(*((f"c{n}", "r", True) for n in range(40))) == Bounds(1, 1, False, 0, 0, 39)
+    assert bound(*((f"c{n}", "r", True) for n in range(40)), of=UNKNOWN) == Bounds(1, 1, False, 0, 0, 39)
+    assert bound(("a", "r", True), ("b", "r", True), ("b", "s", True), ("c", "t", True)) == Bounds(3, 3, False, 0, 0, 1)
+    assert bound(("a", "r", False), ("b", "r", False)) == Bounds(2, 2, True)
+    assert bound(("a", None, True), ("b", None, True)) == Bounds(2, 2, True)
+    assert bound(("a", "r", True), ("b", "s", True)) == Bounds(2, 2, True)
+    told = ledger(("a", "r", True), ("b", "r", True), ("c", "r", True), outcome=True)
+    assert told.doubts({"a", "b"}) == Doubts(shared=1)
+    assert (told.by_prompt({"a", "b"}), told.by_prompt({"a"})) == (Table(1, 1, 0, 0), Table(1, 1, 0, 0))
+    mixed = [seen(case, named=True, request="r", outcome=bad) for case, bad in (("a", None), ("b", False), ("c", True))]
+    assert [fold_prompts(mixed[:count]).by_prompt("abc").candidate for count in (1, 2, 3)] == [0, 1, 1]
+    assert [fold_prompts(mixed[:count]).by_prompt("abc").candidate_bad for count in (1, 2, 3)] == [0, 0, 1]
+    apart = [seen(case, FRESH, named=True, request="r", arm=of) for case, of in (("a", CANDIDATE), ("b", BASELINE))]
+    assert fold_prompts([*apart, seen("d", FRESH, named=True, request="r", epoch="f")]).doubts("abd") == NO_DOUBTS
+
+
+def test_what_speaks_against_the_counters_is_named() -> None:
+    def arm(of: str, **more: object) -> list[Cell]:
+        told = {"started_at": 1.5, "ended_at": 2.5, "output_sha256": "o"} | more
+        return [fresh("p", arm=of, bad=of == CANDIDATE, request_id=f"r{n}", **told) for n in range(4)]
+
+    twice = restated(arm(CANDIDATE) + arm(BASELINE))
+    assert (twice.claim.standing, twice.claim.doubts) == (Standing.UNPROVEN, Doubts(twice=6))
+    assert "looks: 6 requests that count as prefills stand twice in the log. By request" in claim_sentence(twice.claim)
+    assert restated_lines(twice)[2] == (
+        "candidate: 4 of 4 bad by request, 4 of 4 bad by prefill as the counters tell; at most 1 prefill, 1 if every "
+        "repeat rode the cache; standing twice in the log (same prompt, times, tokens and output): 3."
+    )
+    cases = [
+        fresh(f"c{n}", arm=of, bad=of == CANDIDATE, request_id="r") for of in (CANDIDATE, BASELINE) for n in range(9)
+    ]
+    shared = restated(cases)
+    assert (shared.claim.standing, shared.claim.doubts) == (Standing.UNPROVEN, Doubts(shared=16))
+    assert "looks: 16 cases bear the request id of another case. By request" in claim_sentence(shared.claim)
+    assert restated_lines(shared)[2] == (
+        "candidate: 9 of 9 bad by request, 9 of 9 bad by prefill as the counters tell; at most 1 prefill, 1 if every "
+        "repeat rode the cache; under the request id of another case: 8."
+    )
+    both = replace(twice.claim, doubts=Doubts(1, 1, 1))
+    assert (
+        "the times of 1 request that counts as a prefill speak against the counters, "
+        "1 request that counts as a prefill stand twice in the log, 1 case bear the request id of another case."
+    ) in claim_sentence(both)
+
+
 def test_a_cell_is_seen_with_what_it_measured() -> None:
     (item,) = classify([fresh("a", bad=True, prefill_ms=7.0, replicate=2, length=50)])
     assert seen_of(item, 9.0) == Seen(CANDIDATE, "e", "a", "a", FRESH, True, False, 50, 7.0, True)
+    (item,) = classify([fresh("a", started_at=1.0, ended_at=2.0, output_sha256="o", cached=1, request_id="r")])
+    assert (seen_of(item).same, seen_of(item).request) == ((1.0, 2.0, "o", 1000, 1, 999), "r")
+    for part in ("started_at", "ended_at", "output_sha256"):
+        told = {"started_at": 1.0, "ended_at": 2.0, "output_sha256": "o"} | {part: None}
+        assert seen_of(classify([fresh("a", **told)])[0]).same is None
     (item,) = classify([fresh("a", prompt_sha256="x")])
     assert (seen_of(item, 9.0).ms, seen_of(item).ms, seen_of(item).prompt) == (9.0, None, "x")
     assert seen_of(item).screen
@@ -236,8 +319,8 @@ def test_one_arm_or_no_common_prompt_is_not_compared() -> None:
 
 def test_by_names_alone_nothing_survives_without_proven_prefills() -> None:
     def standing(prefill: tuple[int, ...], doubted: int, named: bool) -> Standing:
-        found = claim_of(Table(9, 9, 0, 9), Table(*prefill), Table(4, 4, 0, 4), doubted, named)
-        assert found.named is named
+        found = claim_of(Table(9, 9, 0, 9), Table(*prefill), Table(4, 4, 0, 4), Doubts(doubted, named=named))
+        assert found.doubts.named is named
         return found.standing
 
     assert standing((0, 0, 0, 0), 0, False) is Standing.SURVIVES
@@ -245,21 +328,23 @@ def test_by_names_alone_nothing_survives_without_proven_prefills() -> None:
     assert standing((9, 9, 0, 9), 1, False) is Standing.SURVIVES
     assert standing((9, 9, 0, 9), 1, True) is Standing.UNPROVEN
     assert standing((9, 9, 0, 9), 0, True) is Standing.SURVIVES
-    assert claim((9, 9, 0, 9), (9, 9, 0, 9)).named is False
+    assert claim((9, 9, 0, 9), (9, 9, 0, 9)).doubts.named is False
 
 
-def test_with_doubted_prefills_the_least_evidence_decides() -> None:
+@pytest.mark.parametrize("kind", ["doubted", "twice", "shared"])
+def test_with_doubted_prefills_the_least_evidence_decides(kind: str) -> None:
     def standing(prefill: tuple[int, ...], prompt: tuple[int, ...], doubted: int) -> Standing:
         tables = [Table(*each) for each in ((9, 9, 0, 9), prefill, prompt)]
-        found = claim_of(*tables, doubted)
-        assert found.doubted == doubted
+        doubts = Doubts(**{kind: doubted})
+        found = claim_of(*tables, doubts)
+        assert found.doubts == doubts
         return found.standing
 
     assert standing((9, 9, 0, 9), (2, 2, 0, 2), 0) is Standing.SURVIVES
     assert standing((9, 9, 0, 9), (2, 2, 0, 2), 1) is Standing.UNPROVEN
     assert standing((9, 9, 0, 9), (4, 4, 0, 4), 1) is Standing.SURVIVES
     assert standing((2, 2, 0, 2), (4, 4, 0, 4), 1) is Standing.WEAKER
-    assert claim((9, 9, 0, 9), (9, 9, 0, 9)).doubted == 0
+    assert claim((9, 9, 0, 9), (9, 9, 0, 9)).doubts == NO_DOUBTS
 
 
 # Whole logs
@@ -274,7 +359,7 @@ def test_counters_that_lie_together_are_not_believed_against_their_own_times(pro
         return [fresh("p", arm=of, bad=of == CANDIDATE, prefill_ms=ms, cold_proof=proof) for ms in times]
 
     found = restated(arm(CANDIDATE, 62_000.0, 48.0) + arm(BASELINE, 62_000.0, 48.0))
-    assert (found.claim.standing, found.claim.doubted) == (Standing.UNPROVEN, 22)
+    assert (found.claim.standing, found.claim.doubts.doubted) == (Standing.UNPROVEN, 22)
     assert [each.bounds for each in found.arms] == [Bounds(1, 1, False, 11)] * 2
     assert claim_sentence(found.claim) == (
         "The difference may be weaker than it looks: the times of 22 requests that count as prefills speak against the "
@@ -292,7 +377,7 @@ def test_counters_that_lie_together_are_not_believed_against_their_own_times(pro
         "request of the same prompt."
     )
     honest = restated(arm(CANDIDATE, 310.0, 62.0) + arm(BASELINE, 62.0, 62.0))  # a server that had to warm up
-    assert (honest.claim.standing, honest.claim.doubted) == (Standing.SURVIVES, 0)
+    assert (honest.claim.standing, honest.claim.doubts.doubted) == (Standing.SURVIVES, 0)
     one = restated([cell("p", cached=None, prefill_ms=62_000.0), fresh("p", prefill_ms=48.0)])
     assert "1 request that counts as a prefill took under 10 % of the time" in restated_lines(one)[1]
 
@@ -305,7 +390,7 @@ def test_a_difference_that_is_there_by_prompt_survives_counters_that_lie() -> No
         for ms in (62_000.0, *[48.0] * 5)
     ]
     found = restated(cells).claim
-    assert (found.standing, found.by_prompt, found.doubted) == (Standing.SURVIVES, Table(4, 4, 0, 4), 40)
+    assert (found.standing, found.by_prompt, found.doubts.doubted) == (Standing.SURVIVES, Table(4, 4, 0, 4), 40)
     assert claim_sentence(found).startswith("The difference survives even so. By request")
     assert "if every repeat rode the cache the candidate is bad in 4 of 4 against 0 of 4" in claim_sentence(found)
 

@@ -33,7 +33,7 @@ from prefillgate.core.log_row import Block, Kind, Own, Row
 from prefillgate.core.log_tally import LogTally, OpenUnit
 from prefillgate.core.log_times import Survey
 from prefillgate.core.policy import Policy
-from prefillgate.core.restate import UNSURE, Prompt, PromptLedger, claim_of
+from prefillgate.core.restate import UNSURE, Prompt, PromptLedger, claim_of, same_of
 from prefillgate.core.restated import Restated, Restatement
 from prefillgate.core.verdict import CellClass, Verdict
 
@@ -140,7 +140,12 @@ class Placing:
             asked.ended_at = ended if asked.ended_at is None else max(asked.ended_at, ended)
         if known.remembered:
             self._remember(Row(kind, Own(*row[1:])), effect.ruling)
-        self._time(known, effect, first_token_ms if prefill_ms is None else prefill_ms)
+        repeat = asked.asked
+        if not repeat or effect.unsure or effect.fresh:
+            self._bound(known, effect, Own(*row[1:]))
+        milliseconds = first_token_ms if prefill_ms is None else prefill_ms
+        if milliseconds and known.length:
+            known.speed.time(known.length, milliseconds, effect.fresh, effect.first and not repeat)
 
     def _effect(self, known: _Known, variant: int) -> _Effect:
         """The ruling on rows of a kind: another choice first, then in flight, then by the counters."""
@@ -190,18 +195,18 @@ class Placing:
             self._trigger = None
         self._kept.append(Classified(row.cell(), *ruling))
 
-    def _time(self, known: _Known, effect: _Effect, milliseconds: float | None) -> None:
-        """What a row adds to bounds and speeds beside its count."""
+    def _bound(self, known: _Known, effect: _Effect, own: Own) -> None:
+        """What a row that may be a prefill, or asks its prompt first, adds to the bounds beside its count."""
         asked, length = known.asked, known.length
-        repeat = asked.asked
-        if not repeat or effect.unsure or effect.fresh:
-            rate = milliseconds / length if milliseconds and length else None
-            if asked.ask(rate):
-                asked.repeat(rate, effect.fresh)
-            elif not effect.fresh:
-                known.speed.count(0, -1)  # it is no repeat; `_fold` takes all for one
-        if milliseconds and length:
-            known.speed.time(length, milliseconds, effect.fresh, effect.first and not repeat)
+        milliseconds = own.first_token_ms if own.prefill_ms is None else own.prefill_ms
+        rate = milliseconds / length if milliseconds and length else None
+        twice = asked.stands_twice(same_of((own.started_at, own.ended_at, own.output_sha256), known.kind))
+        if asked.ask(rate):
+            asked.repeat(rate, effect.fresh, twice)
+            return
+        asked.request = own.request_id
+        if not effect.fresh:
+            known.speed.count(0, -1)  # it is no repeat; `_fold` takes all for one
 
     def _fold(self) -> None:
         """Count the rows of the present kinds, and forget these."""
@@ -263,9 +268,7 @@ class Placing:
             ),
         )
         common = tally.common()
-        prompts = self.prompts
-        doubts = (prompts.doubted(common), prompts.named(common))
-        claim = claim_of(requests, prefills, prompts.by_prompt(common), *doubts)
+        claim = claim_of(requests, prefills, self.prompts.by_prompt(common), self.prompts.doubts(common))
         return write_verdict(facts), Restatement(self._restated(ARMS), claim, labels)
 
     def _restated(self, arms: Iterable[str]) -> tuple[Restated, ...]:

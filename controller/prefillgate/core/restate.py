@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell
 from prefillgate.core.exact import fisher_one_sided
-from prefillgate.core.freshness import Classified
+from prefillgate.core.freshness import Claims, Classified
 from prefillgate.core.prefill_times import TIMING_RATIO
 from prefillgate.core.verdict import CellClass
 
@@ -28,7 +28,8 @@ UNSURE = frozenset({CellClass.UNKNOWN, CellClass.PARTIAL})
 class Seen(NamedTuple):
     """One classified request as far as bounds and speeds need it. `ms` is its prefill, else its time to first token.
 
-    `epoch` and `prompt` may be anything that tells lives of servers and prompts apart.
+    `epoch` and `prompt` may be anything that tells lives of servers and prompts apart. `same` is what no two
+    requests of a prompt share: start, end, output and token counts.
     """
 
     arm: str
@@ -41,6 +42,8 @@ class Seen(NamedTuple):
     length: int | None = None
     ms: float | None = None
     named: bool = False  # the name of its case is all that is known of the prompt
+    request: str | None = None
+    same: tuple[object, ...] | None = None
 
     @property
     def rate(self) -> float | None:
@@ -63,7 +66,14 @@ def seen_of(item: Classified, first_token_ms: float | None = None) -> Seen:
         length=cell.prompt_tokens,
         ms=ms,
         named=cell.prompt_sha256 is None,
+        request=cell.request_id,
+        same=same_of((cell.started_at, cell.ended_at, cell.output_sha256), cell),
     )
+
+
+def same_of(told: tuple[float | None, float | None, str | None], cell: Claims) -> tuple[object, ...] | None:
+    """What no two requests share: (start, end, output) as `told`, and counts. None where any of the three is."""
+    return None if None in told else (*told, cell.prompt_tokens, cell.cached_tokens, cell.processed_tokens)
 
 
 @dataclass(slots=True)
@@ -83,7 +93,11 @@ class Prompt:
     quick: int = 0
     slowest: float | None = None  # rate of the slowest so far of its first request and those that may be prefills
     doubted: int = 0
+    twice: int = 0
+    void: int = 0  # fresh ones that are doubted or stand twice
     named: bool = False
+    request: str | None = None  # id of its first request
+    beside: set[tuple[object, ...]] | None = None  # what started together last
     bad: bool | None = None  # of the screen: True when any is, None when no outcome is known
 
     def ask(self, rate: float | None) -> bool:
@@ -93,14 +107,32 @@ class Prompt:
         self.asked, self.rate, self.slowest = True, rate, rate
         return False
 
-    def repeat(self, rate: float | None, fresh: bool) -> None:
-        """Hold the time of one more request of it, proven `fresh` or unsure, against those before it."""
+    def stands_twice(self, same: tuple[object, ...] | None) -> bool:
+        """Whether a request, in time order, is one that was taken before, as in a log with a copy of itself."""
+        if same is None:
+            return False
+        beside = self.beside
+        if beside is None or next(iter(beside))[0] != same[0]:
+            self.beside = {same}
+            return False
+        known = same in beside
+        beside.add(same)
+        return known
+
+    def repeat(self, rate: float | None, fresh: bool, twice: bool) -> None:
+        """Hold one more request of it, proven `fresh` or unsure, against those before it."""
+        if twice:
+            self.twice += 1
+            self.void += fresh
+            self.quick += not fresh
+            return
         if rate is None:
             return
         if not fresh:
             self.quick += far_under(rate, self.rate)
         elif self.slowest is not None and rate < DOUBT_RATIO * self.slowest:
             self.doubted += 1
+            self.void += 1
         self.slowest = rate if self.slowest is None else max(self.slowest, rate)
 
     def count(self, cell_class: CellClass, outcome: bool | None, requests: int = 1) -> None:
@@ -118,13 +150,43 @@ class Bounds:
     """The fewest and the most prefills that can stand behind the requests of an arm. `proven` ones are counted.
 
     `doubted` are requests that every counter calls fresh in under `DOUBT_RATIO` of the time of an earlier one of the
-    same prompt: no counter is believed then.
+    same prompt: no counter is believed then. `twice` ones stand in the log before, and `shared` ones bear the id of a
+    request of another case, where no digest tells the prompts apart: they are not counted again.
     """
 
     fewest: int
     most: int
     proven: bool
     doubted: int = 0
+    twice: int = 0
+    shared: int = 0
+
+    @property
+    def disputed(self) -> bool:
+        """Whether anything speaks against the counters."""
+        return bool(self.doubted or self.twice or self.shared)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """What speaks against the counting of prefills by counters, over the common cases of both arms.
+
+    Requests that count as fresh and are `doubted`, or stand `twice`; cases that a `shared` request id joins to another;
+    and whether names alone tell prompts apart of which no prefill is proven.
+    """
+
+    doubted: int = 0
+    twice: int = 0
+    shared: int = 0
+    named: bool = False
+
+    @property
+    def against_counters(self) -> bool:
+        """Whether the counters are not to be believed."""
+        return bool(self.doubted or self.twice or self.shared)
+
+
+NO_DOUBTS = Doubts()
 
 
 @dataclass(slots=True)
@@ -146,8 +208,13 @@ class PromptLedger:
         prompt.named = prompt.named or seen.named
         repeat = prompt.ask(seen.rate)
         fresh = seen.cell_class is CellClass.FRESH
+        twice = False
+        if not repeat:
+            prompt.request = seen.request
+        if not repeat or fresh or seen.cell_class in UNSURE:
+            twice = prompt.stands_twice(seen.same)
         if repeat and (fresh or seen.cell_class in UNSURE):
-            prompt.repeat(seen.rate, fresh)
+            prompt.repeat(seen.rate, fresh, twice)
         prompt.count(seen.cell_class, seen.outcome if seen.screen else None)
         return repeat
 
@@ -157,34 +224,49 @@ class PromptLedger:
 
     def bounds(self, arm: str) -> Bounds:
         """The bounds of an arm. A prompt whose prefill was never seen, because it came before the log, is one."""
-        mine = [prompt for (of, _, _), prompt in self._prompts.items() if of == arm]
-        fewest = sum(max(prompt.fresh - prompt.doubted, 1) for prompt in mine)
-        most = sum(max(prompt.fresh - prompt.doubted + prompt.unsure - prompt.quick, 1) for prompt in mine)
-        proven = not any(prompt.unsure or prompt.doubted for prompt in mine)
-        return Bounds(fewest, most, proven, sum(prompt.doubted for prompt in mine))
+        groups = [group for of, group in self._groups() if of == arm]
+        mine = [prompt for group in groups for prompt in group]
+        fewest = most = 0
+        for group in groups:
+            fresh = sum(prompt.fresh - prompt.void for prompt in group) + 1 - len(group)
+            fewest += max(fresh, 1)
+            most += max(fresh + sum(prompt.unsure - prompt.quick for prompt in group), 1)
+        shared = len(mine) - len(groups)
+        proven = not shared and not any(prompt.unsure or prompt.void for prompt in mine)
+        doubted, twice = sum(prompt.doubted for prompt in mine), sum(prompt.twice for prompt in mine)
+        return Bounds(fewest, most, proven, doubted, twice, shared)
 
-    def doubted(self, cases: Collection[object]) -> int:
-        """Requests of both arms and these cases that count as fresh and whose own times say otherwise."""
-        prompts = ((arm, prompt) for (arm, _, _), prompt in self._prompts.items())
-        return sum(prompt.doubted for arm, prompt in prompts if arm in ARMS and prompt.case in cases)
-
-    def named(self, cases: Collection[object]) -> bool:
-        """Whether names alone tell any of the prompts in `by_prompt` apart, and no prefill of it is proven."""
-        prompts = ((arm, prompt) for (arm, _, _), prompt in self._prompts.items() if prompt.bad is not None)
-        return any(
-            prompt.named and prompt.fresh <= prompt.doubted
-            for arm, prompt in prompts
-            if arm in ARMS and prompt.case in cases
-        )
+    def doubts(self, cases: Collection[object]) -> Doubts:
+        """What speaks against the counters over these cases, on both arms."""
+        groups = self._common(cases)
+        mine = [prompt for _, group in groups for prompt in group]
+        doubted = sum(prompt.doubted for prompt in mine)
+        named = any(prompt.named and prompt.bad is not None and prompt.fresh <= prompt.void for prompt in mine)
+        return Doubts(doubted, sum(prompt.void for prompt in mine) - doubted, len(mine) - len(groups), named)
 
     def by_prompt(self, cases: Collection[object]) -> Table:
         """Bad ones among the prompts of these cases, as if every repeat had ridden the cache: the least evidence."""
         counts = dict.fromkeys(ARMS, (0, 0))
-        for (arm, _, _), prompt in self._prompts.items():
-            if arm in counts and prompt.case in cases and prompt.bad is not None:
+        for arm, group in self._common(cases):
+            known = [prompt.bad for prompt in group if prompt.bad is not None]
+            if known:
                 bad, of = counts[arm]
-                counts[arm] = bad + prompt.bad, of + 1
+                counts[arm] = bad + any(known), of + 1
         return Table(*counts[CANDIDATE], *counts[BASELINE])
+
+    def _common(self, cases: Collection[object]) -> list[tuple[str, list[Prompt]]]:
+        """The groups of both arms, with the prompts of these cases alone."""
+        groups = ((arm, [each for each in group if each.case in cases]) for arm, group in self._groups() if arm in ARMS)
+        return [(arm, group) for arm, group in groups if group]
+
+    def _groups(self) -> Iterable[tuple[str, list[Prompt]]]:
+        """(arm, prompts): alone, or those that names alone tell apart and whose first requests bear one id."""
+        groups: dict[object, tuple[str, list[Prompt]]] = {}
+        for (arm, epoch, key), prompt in self._prompts.items():
+            joined = prompt.named and prompt.request is not None
+            group = (arm, epoch, prompt.request) if joined else (arm, epoch, None, key)
+            groups.setdefault(group, (arm, []))[1].append(prompt)
+        return groups.values()
 
 
 def far_under(rate: float | None, first: float | None) -> bool:
@@ -234,9 +316,9 @@ class Standing(StrEnum):
 class Claim:
     """A difference as requests show it, and as prefills do. `candidate_worse` is its direction, by request.
 
-    `by_prompt` is what is left if every repeat rode the cache. One-sided p values, in that direction. With `doubted`
-    requests among the prefills, the counters are not believed, and it survives only if it does by prompt. `named` says
-    that case names alone tell prompts apart: then they may be one, and it does not survive by prompt.
+    `by_prompt` is what is left if every repeat rode the cache. One-sided p values, in that direction. Where
+    `doubts` speak against the counters it survives only if it does by prompt, and where names alone tell prompts apart
+    they may be one prompt: then it does not survive by prompt.
     """
 
     standing: Standing
@@ -247,11 +329,10 @@ class Claim:
     p_by_request: float | None
     p_by_prefill: float | None
     p_by_prompt: float | None
-    doubted: int = 0
-    named: bool = False
+    doubts: Doubts = NO_DOUBTS
 
 
-def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table, doubted: int = 0, named: bool = False) -> Claim:
+def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table, doubts: Doubts = NO_DOUBTS) -> Claim:
     """Judge the difference that the requests of two arms show, over the prompts both saw."""
     worse = by_request.candidate_worse
     naive, honest, least = (table.p_value(worse) for table in (by_request, by_prefill, by_prompt))
@@ -262,9 +343,9 @@ def claim_of(by_request: Table, by_prefill: Table, by_prompt: Table, doubted: in
     elif honest is not None and not seems_there(honest):
         standing = Standing.WEAKER
     else:
-        told = honest is not None and not doubted
-        standing = Standing.SURVIVES if told or (seems_there(least) and not named) else Standing.UNPROVEN
-    return Claim(standing, worse, by_request, by_prefill, by_prompt, naive, honest, least, doubted, named)
+        told = honest is not None and not doubts.against_counters
+        standing = Standing.SURVIVES if told or (seems_there(least) and not doubts.named) else Standing.UNPROVEN
+    return Claim(standing, worse, by_request, by_prefill, by_prompt, naive, honest, least, doubts)
 
 
 def seems_there(p_value: float | None) -> bool:

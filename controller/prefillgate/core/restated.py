@@ -49,7 +49,7 @@ def restate(requests: Sequence[Request], labelled: bool) -> Restatement:
     seen = [seen_of(item, times[id(item.cell)]) for item in classified]
     prompts, speeds = fold(seen)
     common = common_cases(classified)
-    claim = claim_of(*tables(classified), prompts.by_prompt(common), prompts.doubted(common), prompts.named(common))
+    claim = claim_of(*tables(classified), prompts.by_prompt(common), prompts.doubts(common))
     arms = tuple(_restated(arm, classified, prompts, speeds) for arm in ARMS if arm in speeds)
     return Restatement(arms, claim, _labels(requests) if labelled else ())
 

@@ -1,8 +1,8 @@
 """A CSV file with a header: one request a row, columns named as the fields of a cell log or mapped to them.
 
 `--column prompt_tokens=in_tok` reads a field from a column of another name. Beside the fields of a cell log there are
-`prompt` and `output` (texts), `label`, `http_status`, `time_to_first_token_ms` and `ended_at`. The delimiter is the one
-of comma, semicolon, tab and bar that cuts the header into most names. An empty cell is unknown.
+`prompt` and `output` (texts), `label`, `http_status`, `time_to_first_token_ms`, `ended_at` and `output_sha256`. The
+delimiter is the one of comma, semicolon, tab and bar that cuts the header into most names. An empty cell is unknown.
 """
 
 from __future__ import annotations
@@ -33,13 +33,18 @@ FLAGS = {
 }
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no"})
 _HEADER = re.compile(r"[^\W\d][\w .\-/()%]{0,63}")
-_BESIDE = ("prompt", "output", "label", "http_status", "time_to_first_token_ms", "ended_at")
+_BESIDE = ("prompt", "output", "label", "http_status", "time_to_first_token_ms", "ended_at", "output_sha256")
 _TIMES = frozenset({"started_at", "ended_at"})
 _NUMBERS = frozenset(
     {"replicate", "prompt_tokens", "cached_tokens", "processed_tokens", "output_tokens", "prefill_ms", "decode_ms"}
     | {"choice_index", "http_status", "time_to_first_token_ms"}
 )
-_RULES = {**FIELDS, "http_status": FIELDS["choice_index"], "time_to_first_token_ms": FIELDS["prefill_ms"]}
+_RULES = {
+    **FIELDS,
+    "http_status": FIELDS["choice_index"],
+    "time_to_first_token_ms": FIELDS["prefill_ms"],
+    "output_sha256": FIELDS["prompt_sha256"],
+}
 _Row = dict[str, Any]
 
 
@@ -211,7 +216,7 @@ def _number(value: str) -> int | float | None:
 def _imported(told: _Row, where: str) -> Imported:
     asked = Asked(COMPLETIONS, {"prompt": told["prompt"]}) if "prompt" in told else None
     known = known_prompt(asked, told.get("prompt_sha256"), where)
-    values = {name: told[name] for name in (*FIELDS, "ended_at") if name in told}
+    values = {name: told[name] for name in (*FIELDS, "ended_at", "output_sha256") if name in told}
     cell = Cell(**{"arm": UNKNOWN_ARM, **known, **values})
     return Imported(
         LogLine(cell, http_status=told.get("http_status")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prefillgate.core.cache_hits import FLAT_P, SLOWER_SHARE, Sign
-from prefillgate.core.restate import CLAIM_P, DOUBT_RATIO, Bounds, Claim, Standing, Table, seems_there
+from prefillgate.core.restate import CLAIM_P, DOUBT_RATIO, Bounds, Claim, Doubts, Standing, Table, seems_there
 from prefillgate.core.restated import Restated, Restatement
 from prefillgate.core.verdict import Verdict
 from prefillgate.report.markdown import escape, table
@@ -32,24 +32,35 @@ def claim_sentence(claim: Claim) -> str:
         return f"There never was a difference to explain: {naive.replace('By', 'by', 1)} (above {CLAIM_P})."
     if claim.standing is Standing.WEAKER:
         return f"The difference is weaker than it looks. {naive}; {prefill}."
-    if claim.standing is Standing.UNPROVEN and claim.doubted:
+    if claim.standing is Standing.UNPROVEN and claim.doubts.against_counters:
         return (
-            f"The difference may be weaker than it looks: the times of {_doubted(claim.doubted)} speak against the "
-            f"counters. {naive}; {prefill} as the counters tell; {prompt}."
+            f"The difference may be weaker than it looks: {_disputed(claim.doubts)}. {naive}; {prefill} as the "
+            f"counters tell; {prompt}."
         )
     if claim.standing is Standing.UNPROVEN:
         names = ", and names of cases alone do not prove that their prompts differ (prompt_sha256 would)"
         return (
             "The difference may be weaker than it looks: nothing proves which requests were prefills of their own"
-            f"{names if claim.named and seems_there(claim.p_by_prompt) else ''}. {naive}; {prompt}."
+            f"{names if claim.doubts.named and seems_there(claim.p_by_prompt) else ''}. {naive}; {prompt}."
         )
-    if claim.p_by_prefill is None or claim.doubted:
+    if claim.p_by_prefill is None or claim.doubts.against_counters:
         return f"The difference survives even so. {naive}; {prompt}."
     return f"The difference survives. {naive}; {prefill}."
 
 
 def _doubted(requests: int) -> str:
     return "1 request that counts as a prefill" if requests == 1 else f"{requests:,} requests that count as prefills"
+
+
+def _disputed(doubts: Doubts) -> str:
+    told = []
+    if doubts.doubted:
+        told.append(f"the times of {_doubted(doubts.doubted)} speak against the counters")
+    if doubts.twice:
+        told.append(f"{_doubted(doubts.twice)} stand twice in the log")
+    if doubts.shared:
+        told.append(f"{plural(doubts.shared, 'case')} bear the request id of another case")
+    return ", ".join(told)
 
 
 def _against(counts: Table, claim: Claim) -> str:
@@ -67,7 +78,10 @@ def bounds_words(bounds: Bounds) -> str:
     """`2 prefills`, or how many there can be at the most where nothing proves them."""
     if bounds.proven:
         return plural(bounds.fewest, "prefill")
-    return f"at most {plural(bounds.most, 'prefill')}, {bounds.fewest:,} if every repeat rode the cache"
+    told = f"at most {plural(bounds.most, 'prefill')}, {bounds.fewest:,} if every repeat rode the cache"
+    if bounds.twice:
+        told += f"; standing twice in the log (same prompt, times, tokens and output): {bounds.twice:,}"
+    return f"{told}; under the request id of another case: {bounds.shared:,}" if bounds.shared else told
 
 
 def speed_sentences(restated: Restated) -> tuple[str, ...]:
@@ -104,7 +118,7 @@ def restated_lines(restatement: Restatement) -> tuple[str, ...]:
     every = (*restatement.arms, *restatement.labels[:MAX_LABELS])
     for each in every:
         if not each.bounds.proven or each in restatement.labels:
-            proven = "prefill as the counters tell" if each.bounds.doubted else "proven prefill"
+            proven = "prefill as the counters tell" if each.bounds.disputed else "proven prefill"
             told = f"{requests_of(each.counts)} by request, {prefills_of(each.counts)} by {proven}"
             lines.append(f"{each.name}: {told}; {bounds_words(each.bounds)}.")
     if len(restatement.labels) > MAX_LABELS:
