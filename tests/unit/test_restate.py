@@ -14,6 +14,7 @@ from prefillgate.core.restate import (
     Bounds,
     Claim,
     Doubts,
+    Prompt,
     PromptLedger,
     Seen,
     Standing,
@@ -182,6 +183,10 @@ def test_a_request_that_stands_twice_is_counted_once() -> None:
     assert doubled((one, FRESH), (one, COPY)) == Bounds(1, 1, True)
     assert doubled((one, FRESH), (other, COPY), (other, FRESH)) == Bounds(2, 2, True)
     assert bounds(seen("a", FRESH, same=one), seen("b", FRESH, same=one)) == Bounds(2, 2, True)
+    prompt = Prompt("p")
+    assert [prompt.stands_twice(each) for each in (None, one, one, other, later, one)] == [False, False, True] + 3 * [
+        False
+    ]
     quick = [seen(cell_class=FRESH, same=one, length=1, ms=ms) for ms in (100.0, 1.0)]
     assert bounds(*quick) == Bounds(1, 1, False, 0, 1)  # not doubted as well
     assert fold_prompts(quick).doubts({"p"}) == Doubts(0, 1)
@@ -218,7 +223,9 @@ def test_what_speaks_against_the_counters_is_named() -> None:
 
     twice = restated(arm(CANDIDATE) + arm(BASELINE))
     assert (twice.claim.standing, twice.claim.doubts) == (Standing.UNPROVEN, Doubts(twice=6))
-    assert "looks: 6 requests that count as prefills stand twice in the log. By request" in claim_sentence(twice.claim)
+    assert "looks: standing twice in the log: 6 requests that count as prefills. By request" in claim_sentence(
+        twice.claim
+    )
     assert restated_lines(twice)[2] == (
         "candidate: 4 of 4 bad by request, 4 of 4 bad by prefill as the counters tell; at most 1 prefill, 1 if every "
         "repeat rode the cache; standing twice in the log (same prompt, times, tokens and output): 3."
@@ -228,15 +235,15 @@ def test_what_speaks_against_the_counters_is_named() -> None:
     ]
     shared = restated(cases)
     assert (shared.claim.standing, shared.claim.doubts) == (Standing.UNPROVEN, Doubts(shared=16))
-    assert "looks: 16 cases bear the request id of another case. By request" in claim_sentence(shared.claim)
+    assert "looks: under the request id of another case: 16 cases. By request" in claim_sentence(shared.claim)
     assert restated_lines(shared)[2] == (
         "candidate: 9 of 9 bad by request, 9 of 9 bad by prefill as the counters tell; at most 1 prefill, 1 if every "
         "repeat rode the cache; under the request id of another case: 8."
     )
     both = replace(twice.claim, doubts=Doubts(1, 1, 1))
     assert (
-        "the times of 1 request that counts as a prefill speak against the counters, "
-        "1 request that counts as a prefill stand twice in the log, 1 case bear the request id of another case."
+        "the times of 1 request that counts as a prefill speak against the counters; "
+        "standing twice in the log: 1 request that counts as a prefill; under the request id of another case: 1 case."
     ) in claim_sentence(both)
 
 

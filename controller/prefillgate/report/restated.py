@@ -57,10 +57,10 @@ def _disputed(doubts: Doubts) -> str:
     if doubts.doubted:
         told.append(f"the times of {_doubted(doubts.doubted)} speak against the counters")
     if doubts.twice:
-        told.append(f"{_doubted(doubts.twice)} stand twice in the log")
+        told.append(f"standing twice in the log: {_doubted(doubts.twice)}")
     if doubts.shared:
-        told.append(f"{plural(doubts.shared, 'case')} bear the request id of another case")
-    return ", ".join(told)
+        told.append(f"under the request id of another case: {plural(doubts.shared, 'case')}")
+    return "; ".join(told)
 
 
 def _against(counts: Table, claim: Claim) -> str:
