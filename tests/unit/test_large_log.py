@@ -248,6 +248,13 @@ def test_a_log_of_thousands_is_the_same_in_whatever_order() -> None:
     same(rng.sample(cells, len(cells)))
 
 
+@pytest.mark.parametrize(("started", "copies"), [(6.0, 0), (5.999, 1)])
+def test_a_request_that_starts_as_its_like_ends_is_not_in_flight_beside_it(started: float, copies: int) -> None:
+    first = fresh("a", started_at=START, ended_at=START + 6.0, shares_blocks=True)
+    told = same([first, replace(first, started_at=START + started, ended_at=START + 9.0)])
+    assert told["arms"][CANDIDATE]["copies"] == copies
+
+
 def test_a_row_is_the_cell_it_was_made_of() -> None:
     whole = fresh("a", prompt_sha256="x", replicate=2, request_id="r", ended_at=9.0, output_sha256="o")
     assert row_of(whole).cell() == whole
