@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from prefillgate.api.access import Access
+from prefillgate.api.access import Access, Held, HeldAccess
 from prefillgate.engines.access import AccessError, access_findings, engine_options
 from prefillgate.engines.header_file import read_header_file
 
@@ -256,3 +256,83 @@ def test_what_the_verdict_must_say_of_the_way_is_said_where_it_is_so() -> None:
         "requests went through the proxy http://p:3128: what it adds was measured too",
     )
     assert access_findings(Access(), "https://a") == ()
+
+
+def held(pem: Path, **files: str) -> Access:
+    """An access whose certificates and keys are in memory."""
+    return Access(
+        held=HeldAccess(**{name: Held(f"Secret {name}", (pem / file).read_bytes()) for name, file in files.items()})
+    )
+
+
+def test_a_key_in_memory_is_taken_without_the_line_end_of_a_secret_and_is_in_no_text() -> None:
+    access = Access(held=HeldAccess(api_key=Held("Secret llm, key token", f"{SECRET}\n".encode())))
+    options = engine_options(access, None, {})
+    assert options.api_key == SECRET
+    assert SECRET not in f"{access!r} {options!r} {access}"
+
+
+@pytest.mark.parametrize("value", [b"", b" \n", b"two words", b"\xff\xfe", "schl\u00fcssel".encode()])
+def test_a_key_in_memory_that_no_header_can_carry_is_refused_by_its_name(value: bytes) -> None:
+    told = refusal(Access(held=HeldAccess(api_key=Held("Secret llm, key token", value))))
+    assert told.startswith("API key: Secret llm, key token ")
+    assert "two words" not in told
+
+
+def test_a_key_both_named_and_in_memory_is_refused(tmp_path: Path) -> None:
+    both = Access(api_key_variable="KEY", held=HeldAccess(api_key=Held("Secret llm", SECRET.encode())))
+    assert refusal(both, KEY=SECRET) == "API key: KEY and Secret llm are given (allowed: one of the two)"
+    headers = tmp_path / "headers"
+    headers.write_text(f"Authorization: Bearer {SECRET}\n")
+    twice = Access(header_file=headers, held=HeldAccess(api_key=Held("Secret llm", SECRET.encode())))
+    assert "Secret llm holds an API key too" in refusal(twice)
+
+
+def test_certificates_in_memory_do_what_those_in_files_do(pem: Path) -> None:
+    trusted = context(held(pem, ca="ca.pem"))
+    assert trusted.cert_store_stats()["x509"] == 1
+    assert trusted.verify_mode is ssl.CERT_REQUIRED
+    assert trusted.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
+    assert context(held(pem, client_cert="client.pem", client_key="client.key"))
+    assert context(held(pem, client_cert="both.pem"))
+    mixed = held(pem, client_key="client.key")
+    assert context(replace(mixed, client_cert=pem / "client.pem"))
+
+
+def test_what_does_not_fit_a_certificate_in_memory_is_named(pem: Path) -> None:
+    assert refusal(held(pem, ca="client.key")).startswith("Secret ca holds no certificate that can be read")
+    assert refusal(held(pem, client_cert="client.key")).startswith("Secret client_cert holds no certificate (")
+    assert refusal(held(pem, client_cert="client.pem")) == (
+        "Secret client_cert holds no private key (name the one with the key as client key)"
+    )
+    assert refusal(held(pem, client_cert="client.pem", client_key="ca.pem")).startswith(
+        "Secret client_key holds no private"
+    )
+    assert "is not that of the client certificate" in refusal(
+        held(pem, client_cert="client.pem", client_key="other.key")
+    )
+    assert "Secret client_key: the private key is encrypted" in refusal(
+        held(pem, client_cert="client.pem", client_key="locked.key")
+    )
+    assert "no client certificate is named beside it" in refusal(held(pem, client_key="client.key"))
+    both = replace(held(pem, ca="ca.pem"), ca_file=pem / "ca.pem")
+    assert refusal(both) == f"CA file {pem / 'ca.pem'} and Secret ca are given (allowed: one of the two)"
+
+
+def test_a_client_key_in_memory_leaves_no_file(pem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert context(held(pem, client_cert="client.pem", client_key="client.key"))
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    assert "none can be written" in refusal(held(pem, client_cert="both.pem"))
+
+
+def test_a_host_header_is_sent_as_named_once(tmp_path: Path) -> None:
+    assert engine_options(Access(host_header="llm.example.com"), None, {}).headers == (("Host", "llm.example.com"),)
+    assert (
+        refusal(Access(host_header="a\r\nX-Evil: 1")) == "host header: not a header's value (allowed: printable ASCII)"
+    )
+    assert refusal(Access(host_header=" ")).startswith("host header: not a header's value")
+    headers = tmp_path / "headers"
+    headers.write_text("Host: other.example.com\n")
+    assert "a host header is named beside it" in refusal(Access(header_file=headers, host_header="llm.example.com"))

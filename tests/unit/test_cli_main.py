@@ -78,6 +78,8 @@ def test_help_imports_click_and_nothing_heavy() -> None:
         "prefillgate.cli.errors",
         "prefillgate.cli.main",
         "prefillgate.cli.speaking",
+        "prefillgate.runs",
+        "prefillgate.runs.errors",
     ]
 
 

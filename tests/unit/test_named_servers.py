@@ -18,3 +18,9 @@ def test_what_is_written_is_read_back(model: str | None) -> None:
 def test_several_servers_are_told_apart_and_an_arm_that_was_not_there_has_none() -> None:
     assert named_servers("http://a, http://b (m)") == NamedServers(("http://a", "http://b"), "m")
     assert named_servers(None) == named_servers("") == NamedServers((), None)
+
+
+def test_an_arm_with_a_name_of_its_own_is_read_back_as_some_address_and_its_model() -> None:
+    called = ArmRequest("http://10.88.0.7:8080", "m", called="Deployment llm/web")
+    assert named(called) == "Deployment llm/web (m)"
+    assert named_servers(named(called)) == NamedServers(("http://SERVER:PORT",), "m")

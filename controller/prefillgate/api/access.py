@@ -1,15 +1,33 @@
-"""How a server is reached: names of files and variables, never a secret itself."""
+"""How a server is reached: names of files and variables, or secrets held in memory, which are in no text of it."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from prefillgate.api.errors import shown
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A secret in memory. Errors call it by its name (`Secret llm, key token`); its value is in no text of it."""
+
+    name: str
+    value: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAccess:
+    """What a connection needs, in memory. PEM but for the key of the API. None: not asked for."""
+
+    api_key: Held | None = None
+    ca: Held | None = None  # trusted instead of the system's certificates
+    client_cert: Held | None = None  # may hold the key too
+    client_key: Held | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +42,8 @@ class Access:
     tls_server_name: str | None = None  # the name that the certificate must bear, and SNI
     insecure: bool = False  # the certificate is not checked: said in the verdict
     proxy: str | None = None  # http://HOST:PORT; the environment's proxies are never used
+    held: HeldAccess | None = None  # secrets in memory, each instead of its variable or file
+    host_header: str | None = None  # the name to ask for where the address is not it
 
 
 def check_variable(name: str) -> None:

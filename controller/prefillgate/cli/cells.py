@@ -105,7 +105,7 @@ def _curl(journal: Journal, gate: Gate, cell_id: int, key_variable: str | None) 
         raise BadInput(f"--curl {cell_id}: nothing was sent for that cell{f' ({why})' if why else ''}")
     named = gate.plan.baseline_url if event.cell.arm == BASELINE else gate.plan.candidate_url
     urls = named_servers(named).urls
-    asked = Asked(event, request, base_url(urls[event.lane]).root)
+    asked = Asked(event, request, base_url(urls[min(event.lane, len(urls) - 1)]).root)
     return curl_command(asked, key_variable or KEY_VARIABLE)
 
 

@@ -97,17 +97,20 @@ async def _ask(
     import secrets
 
     from prefillgate.cli.errors import BadInput, CouldNotMeasure
-    from prefillgate.cli.reach import told_to_wait
+    from prefillgate.cli.speaking import say
     from prefillgate.engines.base import EngineError, ModelNotServedError
     from prefillgate.engines.capability import Seen, capability_report, lists_models_without_key
     from prefillgate.engines.registry import detect, flags_of
+    from prefillgate.runs.around import Around
+    from prefillgate.runs.reach import told_to_wait
 
     key_given = options.api_key is not None or any(header.lower() == "authorization" for header, _ in options.headers)
+    around = Around(listener=say)
     try:
-        with told_to_wait(url):
+        with told_to_wait(url, around):
             detected = await detect(url, options, name)
         async with detected as engine:
-            with told_to_wait(url):
+            with told_to_wait(url, around):
                 identity = await engine.discover()
             _one_model(identity)
             look = await _at_rest(engine, patience_seconds)

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from prefillgate.cli.baseline_store import stored_baseline
 from prefillgate.cli.dry_run_minutes import minutes_document, minutes_rows
 from prefillgate.cli.errors import CommandError
 from prefillgate.cli.interruptible import carry_out
@@ -29,6 +28,7 @@ from prefillgate.replay.clock import SystemClock
 from prefillgate.replay.request import GATE_FIELDS
 from prefillgate.replay.session import RunRequest, plan_run
 from prefillgate.report.clean import one_line
+from prefillgate.runs.baseline_store import stored_baseline
 
 RATES = (0.0, 0.01, 0.05, 0.10)
 

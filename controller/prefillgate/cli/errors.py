@@ -5,20 +5,7 @@ Commands translate the errors of the packages below them into these two; anythin
 
 from __future__ import annotations
 
+from prefillgate.runs.errors import BadInput, CouldNotMeasure
+from prefillgate.runs.errors import RunError as CommandError
 
-class CommandError(Exception):
-    """Base of both kinds. The message is what a person reads: the field, the value, what is allowed."""
-
-    exit_code = 1
-
-
-class CouldNotMeasure(CommandError):
-    """The measurement could not be made or trusted (a server that never answered, a torn store): exit 1."""
-
-    exit_code = 1
-
-
-class BadInput(CommandError):
-    """What was given cannot be used (a file, a number, a URL): exit 2."""
-
-    exit_code = 2
+__all__ = ["BadInput", "CommandError", "CouldNotMeasure"]

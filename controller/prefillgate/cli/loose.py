@@ -11,10 +11,7 @@ from pathlib import Path
 from prefillgate.api.policy import PolicyDocument
 from prefillgate.api.replay_set import Case
 from prefillgate.cli.errors import CouldNotMeasure
-from prefillgate.cli.judges import compare_judges, keep_judges_apart
 from prefillgate.cli.outcome import say
-from prefillgate.cli.reach import identified, reach
-from prefillgate.cli.ready import wait_until_ready
 from prefillgate.core.cells import BASELINE
 from prefillgate.core.freshness import Classified
 from prefillgate.core.gate import Gate, fold
@@ -29,6 +26,10 @@ from prefillgate.replay.lane import Lane, LaneTimes, NotIdleError
 from prefillgate.replay.replay_set import ReplaySet
 from prefillgate.replay.runner import Runner
 from prefillgate.replay.session import ArmRequest, RunRequest, plan_run
+from prefillgate.runs.around import Around
+from prefillgate.runs.judges import compare_judges, keep_judges_apart
+from prefillgate.runs.reach import identified, reach
+from prefillgate.runs.ready import wait_until_ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +103,18 @@ async def meet(label: str, asked: ArmRequest, cells: LooseCells, stack: AsyncExi
     Raises `BadInput` for a model that must be named or is not served and for a judge that is this server,
     `CouldNotMeasure` where no answer comes or a judge is not validated.
     """
-    await wait_until_ready(label, asked, cells.wait_ready_seconds, cells.clock)
-    lane = await reach(label, asked, cells.times, cells.clock, stack)
+    around = Around(cells.clock, say)
+    await wait_until_ready(label, asked, cells.wait_ready_seconds, around)
+    lane = await reach(label, asked, cells.times, around, stack)
     lane.arm, lane.shared = BASELINE, cells.shared
     lane.on_wait = partial(say, f"{label}: the server is busy; waiting until it is idle")
     request = RunRequest(asked, asked, cells.replay_set, cells.policy, Path())
     planned = plan_run(request, secrets.randbelow(2**31), cells.clock.now(), cells.policy.policy)
     journal = MemoryJournal(planned)
     runner = Runner(fold(journal.events()), journal, {BASELINE: lane}, cells.replay_set, cells.suite, cells.clock)
-    identity = await identified(label, lane)
+    identity = await identified(label, lane, around)
     await keep_judges_apart(cells.suite, request, {BASELINE: identity})
-    await compare_judges(runner, cells.unvalidated_judge)
+    await compare_judges(runner, cells.unvalidated_judge, around)
     try:
         notes = _in_use(await lane.engine.look())
         await runner.meet(BASELINE)

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from prefillgate.cli.errors import BadInput, CouldNotMeasure
+from prefillgate.cli.errors import BadInput
 from prefillgate.cli.outcome import say
 
 if TYPE_CHECKING:
-    from contextlib import AsyncExitStack
-
     from prefillgate.core.shape import Shape
-    from prefillgate.engines.base import Identity
-    from prefillgate.replay.checks import CheckSuite
-    from prefillgate.replay.clock import Clock
-    from prefillgate.replay.lane import Lane
     from prefillgate.replay.session import RunRequest
-    from prefillgate.replay.swapping import Hand, Swapper
+    from prefillgate.replay.swapping import Hand
+    from prefillgate.runs.around import Said
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 ALLOWED = (
@@ -77,70 +69,20 @@ def swap_command_of(options: dict[str, Any], from_file: dict[str, Any], shape: S
     return command
 
 
-def check_swap_command(command: Sequence[str]) -> None:
-    """Raise `BadInput` for a command that cannot be started: it may be wanted only after a window, an hour on."""
-    if command and shutil.which(command[0]) is None:
-        raise BadInput(
-            f"--swap-command: {command[0]!r} is no program that can be started (allowed: a name on PATH, or the path "
-            "of a file that may be executed, from the folder the run is started in)"
-        )
-
-
-def hand_of(request: RunRequest) -> Hand:
+def hand_of(request: RunRequest, said: Said = say) -> Hand:
     """Who swaps: the command, the person at the terminal, or somebody who is only waited for."""
     from prefillgate.cli.swap_person import PersonHand
-    from prefillgate.replay.swapping import OLD_LIFE_SECONDS, PATIENCE_SECONDS, CommandHand, WaitingHand
+    from prefillgate.runs.around import Around
+    from prefillgate.runs.sequential import hand_of as hand_without_a_terminal
+    from prefillgate.runs.sequential import patience_of
 
-    patience = request.wait_ready_seconds or PATIENCE_SECONDS
-    if request.swap_command:
-        return CommandHand(request.swap_command, patience, min(OLD_LIFE_SECONDS, patience))
-    if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
-        return PersonHand(patience)
-    return WaitingHand(say)
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a lane is opened with."""
-
-    suite: CheckSuite
-    clock: Clock
-    stack: AsyncExitStack
-    deadline_at: float | None
+    if not request.swap_command and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
+        return PersonHand(patience_of(request))
+    return hand_without_a_terminal(request, Around(listener=said))
 
 
-def swapper_of(request: RunRequest, lanes: dict[str, Lane], around: Surroundings) -> Swapper:
-    """The swapper of a sequential run; it fills `lanes` as servers are met."""
-    from prefillgate.core.cells import ARMS
-    from prefillgate.replay.swapping import Swapper
+def check_swap_command(command: Sequence[str]) -> None:
+    """Raise `BadInput` for a command that cannot be started."""
+    from prefillgate.runs.sequential import check_swap_command as check
 
-    return Swapper(
-        hand=hand_of(request),
-        urls={arm: request.arm(arm).url for arm in ARMS},
-        lanes=lanes,
-        open_lane=partial(_open, request, around),
-        clock=around.clock,
-        say=say,
-        vet=partial(_vet, request, around),
-        deadline_at=around.deadline_at,
-    )
-
-
-async def _vet(request: RunRequest, around: Surroundings, arm: str, identity: Identity) -> None:
-    """Raise `BadInput` where a judge is the server that was put up."""
-    from prefillgate.cli.judges import keep_judges_apart
-
-    await keep_judges_apart(around.suite, request, {arm: identity})
-
-
-async def _open(request: RunRequest, around: Surroundings, arm: str) -> Lane | str:
-    """A lane to that arm's server, or why there is none yet."""
-    from prefillgate.cli.reach import reach
-
-    try:
-        lane = await reach(arm, request.arm(arm), request.times, around.clock, around.stack)
-    except CouldNotMeasure as error:
-        return str(error)
-    lane.deadline_at = around.deadline_at
-    lane.on_wait = partial(say, f"{arm}: the server is busy; waiting until it is idle")
-    return lane
+    check(command)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from prefillgate.cli.errors import BadInput, CouldNotMeasure
+from prefillgate.cli.errors import BadInput
+from prefillgate.runs.stores import reading as reading
+from prefillgate.runs.stores import same_store as same_store
+from prefillgate.runs.stores import short_name as short_name
+from prefillgate.runs.stores import store_errors as store_errors
 
 SQLITE_HEADER = b"SQLite format 3\0"
 BESIDE_A_STORE = ("-lock", "-wal", "-shm", "-journal")
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from prefillgate.api.store_address import StoreAddress
-    from prefillgate.core.gate import Gate
-    from prefillgate.evidence import KeptJournal
 
 
 class StoreParameter(click.Path):
@@ -69,20 +69,6 @@ def _called(param: click.Parameter | None) -> str:
 STORE = StoreParameter()
 
 
-@contextmanager
-def store_errors() -> Iterator[None]:
-    """A damaged store, or one whose server is away, could not be measured (exit 1); all else is bad input (exit 2)."""
-    from prefillgate.core.gate import JournalError
-    from prefillgate.evidence import StoreAway, StoreDamaged, StoreError
-
-    try:
-        yield
-    except (StoreDamaged, StoreAway, JournalError) as error:
-        raise CouldNotMeasure(str(error)) from error
-    except StoreError as error:
-        raise BadInput(str(error)) from error
-
-
 def keep_from_overwriting(option: str, target: Path, store: StoreAddress, *sources: Path) -> None:
     """Raise `BadInput` where writing `target` would destroy evidence (of any store) or what a run is made from."""
     files = [store] if isinstance(store, Path) else []
@@ -109,16 +95,6 @@ def _is_database(path: Path) -> bool:
         return False
 
 
-@contextmanager
-def reading(store: StoreAddress) -> Iterator[tuple[KeptJournal, Gate]]:
-    """A store as it is now and the gate folded from it; a run may be writing it meanwhile."""
-    from prefillgate.core.gate import fold
-    from prefillgate.evidence import read_store
-
-    with store_errors(), read_store(store) as journal:
-        yield journal, fold(journal.events())
-
-
 def report_beside(store: StoreAddress) -> Path:
     """Where the report of a store goes by default: beside a file; for a run in a database into `.prefillgate`."""
     return store.with_suffix(".html") if isinstance(store, Path) else Path(".prefillgate") / f"{store.run}.html"
@@ -132,15 +108,3 @@ def anew_beside(store: StoreAddress) -> StoreAddress:
     while (found := store.with_name(f"{store.stem}-{number}{store.suffix}")).exists():
         number += 1
     return found
-
-
-def short_name(store: StoreAddress) -> str:
-    """The name of a store without its place."""
-    return store.name if isinstance(store, Path) else str(store.run)
-
-
-def same_store(one: StoreAddress, other: StoreAddress) -> bool:
-    """Whether two addresses lead to one store, as far as they tell."""
-    if isinstance(one, Path) and isinstance(other, Path):
-        return one.resolve() == other.resolve()
-    return one == other

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prefillgate.api.access import Access, check_proxy, check_variable
-from prefillgate.engines.header_file import PROXY_AUTHORIZATION, Header, read_header_file
+from prefillgate.api.access import Access, Held, check_proxy, check_variable
+from prefillgate.engines.header_file import PROXY_AUTHORIZATION, Header, checked_value, read_header_file
 from prefillgate.engines.http import EngineOptions
 from prefillgate.engines.tls import AccessError, tls_context
 
@@ -21,13 +21,16 @@ def engine_options(access: Access, model: str | None, environment: Mapping[str, 
             check_variable(access.api_key_variable)
     except ValueError as error:
         raise AccessError(str(error)) from error
-    key = None if access.api_key_variable is None else _key(access.api_key_variable, environment)
+    named = _named_key(access)
+    key = None if named is None else _key(named, environment)
     headers = () if access.header_file is None else read_header_file(access.header_file)
-    if key is not None and any(name.lower() == "authorization" for name, _ in headers):
+    if named is not None and any(name.lower() == "authorization" for name, _ in headers):
+        where = named if isinstance(named, str) else named.name
         raise AccessError(
-            f"header file {access.header_file} has an Authorization header, and {access.api_key_variable} holds an "
+            f"header file {access.header_file} has an Authorization header, and {where} holds an "
             "API key too (allowed: one of the two)"
         )
+    headers = _with_host(headers, access)
     ours, to_proxy = _sorted_out(headers)
     if to_proxy and access.proxy is None:
         raise AccessError(f"header file {access.header_file} has Proxy-Authorization, and no proxy is named")
@@ -51,9 +54,30 @@ def access_findings(access: Access, url: str) -> tuple[str, ...]:
     return tuple(findings)
 
 
-def _key(variable: str, environment: Mapping[str, str]) -> str:
-    """The key without the line end that a file read into a variable leaves. Its value stands in no message."""
-    key = environment.get(variable, "").strip()
+def _named_key(access: Access) -> str | Held | None:
+    """Where the API key is: a variable's name, or what is held in memory."""
+    held = None if access.held is None else access.held.api_key
+    if held is not None and access.api_key_variable is not None:
+        raise AccessError(f"API key: {access.api_key_variable} and {held.name} are given (allowed: one of the two)")
+    return access.api_key_variable if held is None else held
+
+
+def _with_host(headers: tuple[Header, ...], access: Access) -> tuple[Header, ...]:
+    if access.host_header is None:
+        return headers
+    if any(name.lower() == "host" for name, _ in headers):
+        raise AccessError(f"header file {access.header_file} has a Host header, and a host header is named beside it")
+    return (*headers, ("Host", checked_value(access.host_header, "host header")))
+
+
+def _key(named: str | Held, environment: Mapping[str, str]) -> str:
+    """The key without the line end that a file or a Secret leaves. Its value stands in no message."""
+    if isinstance(named, Held):
+        variable, key = named.name, named.value.decode("utf-8", "replace").strip()
+        if not key:
+            raise AccessError(f"API key: {variable} is empty (allowed: a word of ASCII characters)")
+    else:
+        variable, key = named, environment.get(named, "").strip()
     if not key:
         if variable != variable.upper():  # not how variables are named: it may be the key itself
             raise AccessError(

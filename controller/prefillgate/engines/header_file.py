@@ -49,6 +49,13 @@ def read_header_file(path: Path) -> tuple[Header, ...]:
     return tuple(header for _, header in found.values())
 
 
+def checked_value(value: str, what: str) -> str:
+    """The value of a header that is named by itself. Raises `AccessError`, never quoting it."""
+    if not value.strip() or not _VALUE.fullmatch(value.strip()):
+        raise AccessError(f"{what}: not a header's value (allowed: printable ASCII)")
+    return value.strip()
+
+
 def _header(line: str, where: str) -> Header:
     name, colon, value = line.partition(":")
     value = value.strip()

@@ -42,6 +42,7 @@ COUNTERS_DISAGREE = (
 )
 UNMARKED = "unmarked"  # the epoch of a server that shows no marker of its life
 BUSY_STATUS = frozenset({429, 503})  # asks to be left alone; the core counts it apart from refusals
+TOLD = "~"  # between the life that the caller tells of and the server's own marker
 _GONE = frozenset({"ConnectionRefused", "ConnectTimeout", "ConnectionLost", "Busy"})
 
 
@@ -91,25 +92,42 @@ class Lane:
         self._marker: str | None = None
         self.on_wait: Callable[[], None] = lambda: None  # told now and then while a busy server is waited for
         self._look: Look | None = None  # the last one, while nothing was sent since
+        self.present_epoch: Callable[[], str | None] | None = (
+            None  # the life of the server as the run's caller knows it
+        )
 
     async def identify(self) -> Identity:
         """Who is there, with the model to measure, without a probe. Raises `EngineError`."""
         found = await self.engine.discover()
-        self.identity = replace(found, model=measured_model(self.engine.url, found))
+        model = measured_model(self.engine.url, found)
+        self.identity = replace(found, model=model, server_epoch=self._life(found.server_epoch))
         return self.identity
+
+    def _life(self, own: str | None) -> str | None:
+        """The present life of the server: what the caller tells of it, and its own marker, which must both stay.
+
+        Raises `TransientEngineError` where the caller knows of no server there.
+        """
+        if self.present_epoch is None:
+            return own
+        told = self.present_epoch()
+        if told is None:
+            raise TransientEngineError(f"{self.engine.url}: EpochChanged: nothing is known to run at this address now")
+        name = told.replace("/", "-").replace(TOLD, "-")  # a label follows the slash
+        return name if own is None else f"{name}{TOLD}{own}"
 
     async def meet(self) -> EpochSeen | None:
         """Probe the server if this life of it was not met yet; the new epoch, or None. Raises `EngineError`."""
         if self.seen is not None:
             self._look = await self.engine.look()
-            if self._look.epoch == self._marker:
+            if self._life(self._look.epoch) == self._marker:
                 return None
         self._look = None
         identity = await self.identify()
         if not await self._wait_until_idle():
             raise NotIdleError(f"{self.engine.url}: the server did not become idle")
         capabilities = await self._probe(identity.model)
-        after = await self.engine.epoch()
+        after = await self.marker()
         if after != identity.server_epoch:
             raise TransientEngineError(f"{self.engine.url}: EpochChanged: the server was restarted during its probe")
         self._marker = after
@@ -162,8 +180,8 @@ class Lane:
         self.seen = None
 
     async def marker(self) -> str | None:
-        """The server's own marker of its life now; None where it shows none. Raises `EngineError`."""
-        return await self.engine.epoch()
+        """The marker of the server's life now; None where there is none. Raises `EngineError`."""
+        return self._life(await self.engine.epoch())
 
     async def settle(self) -> bool:
         """Whether the server is at rest; waits for one that may still compute an answer that broke off."""
@@ -290,7 +308,12 @@ class Lane:
         return self._other_life(after)
 
     def _other_life(self, after: Look) -> str | None:
-        return None if after.epoch == self._marker else "EpochChanged: the server was restarted during the cell"
+        try:
+            if self._life(after.epoch) == self._marker:
+                return None
+        except TransientEngineError:
+            return "EpochChanged: the server was taken away during the cell"
+        return "EpochChanged: the server was restarted during the cell"
 
     def _measurement(
         self, step: RunCell, case: Case, answer: Answer, sent: tuple[PreparedRequest, str | None, int | None]
@@ -370,6 +393,11 @@ class Lane:
             place=step.place,
             lane=step.lane,
         )
+
+
+def own_marker(epoch: str | None) -> str | None:
+    """The server's own marker in an epoch that a lane named; None where it shows none."""
+    return None if epoch is None else epoch.rpartition(TOLD)[2]
 
 
 def _reason(error: EngineError) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SOME_ADDRESS = "http://SERVER:PORT"  # of an arm that is named otherwise than by its addresses
+
 
 @dataclass(frozen=True, slots=True)
 class NamedServers:
@@ -15,8 +17,9 @@ class NamedServers:
 
 def named_servers(text: str | None) -> NamedServers:
     """What `URL[, URL ...][ (MODEL)]` names; nothing where the arm was not there. No address holds a blank or a comma
-    followed by one."""
+    followed by one. An arm with a name of its own has `SOME_ADDRESS`."""
     if not text:
         return NamedServers((), None)
     addresses, bracket, model = text.partition(" (")
-    return NamedServers(tuple(addresses.split(", ")), model.removesuffix(")") if bracket else None)
+    urls = tuple(addresses.split(", ")) if "://" in addresses else (SOME_ADDRESS,)
+    return NamedServers(urls, model.removesuffix(")") if bracket else None)

@@ -29,13 +29,18 @@ class SameServer(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ArmRequest:
-    """One arm as asked for. `more_urls` are further servers of the same profile, each a lane of its own."""
+    """One arm as asked for. `more_urls` are further servers of the same profile, each a lane of its own.
+
+    `called` names the arm in plan and report where its addresses come and go (pods); a run that goes on may then find
+    it at others.
+    """
 
     url: str
     model: str | None = None
     engine: str = "auto"
     access: Access = field(default_factory=Access)
     more_urls: tuple[str, ...] = ()
+    called: str | None = None
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -104,8 +109,8 @@ def declared_checks(policy: PolicyDocument) -> str:
 
 
 def named(arm: ArmRequest) -> str:
-    """An arm as plan and report name it: its URLs, and the model where one was asked for."""
-    urls = ", ".join(arm.urls)
+    """An arm as plan and report name it: its name or its URLs, and the model where one was asked for."""
+    urls = arm.called or ", ".join(arm.urls)
     return urls if arm.model is None else f"{urls} ({arm.model})"
 
 
@@ -117,6 +122,8 @@ def check_same_run(planned: Planned, request: RunRequest) -> None:
         ("replay set", _digest(planned), _digest(asked)),
         ("baseline", planned.baseline_url, asked.baseline_url),
         ("candidate", planned.candidate_url, asked.candidate_url),
+        ("servers of the baseline", planned.shape.baseline_lanes, asked.shape.baseline_lanes),
+        ("servers of the candidate", planned.shape.candidate_lanes, asked.shape.candidate_lanes),
         ("isolation", planned.shape.isolation.value, asked.shape.isolation.value),
         ("servers up", _turns(planned.shape), _turns(asked.shape)),
         ("declared differences", _names(planned), _names(asked)),

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from prefillgate.cli.errors import BadInput
-from prefillgate.cli.outcome import say
-from prefillgate.cli.stores import reading, same_store, short_name, store_errors
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import BaselineShown, Journal
 from prefillgate.core.stored_baseline import (
@@ -21,6 +18,9 @@ from prefillgate.core.stored_baseline import (
 )
 from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.session import RunRequest, plan_run
+from prefillgate.runs.around import Around
+from prefillgate.runs.errors import BadInput
+from prefillgate.runs.stores import reading, same_store, short_name, store_errors
 
 ALLOWED = (
     "allowed: the store of an earlier run over the same prompts with the same checks, younger than --baseline-max-age"
@@ -56,7 +56,7 @@ def _checks(request: RunRequest, suite: CheckSuite) -> Checks:
     }
 
 
-def show_baseline(journal: Journal, gate: Gate, shown: BaselineShown | None) -> None:
+def show_baseline(journal: Journal, gate: Gate, shown: BaselineShown | None, around: Around) -> None:
     """Say what is shown and write it down, unless it stands there already: its age is that of the first look."""
     if shown is None:
         return
@@ -66,4 +66,4 @@ def show_baseline(journal: Journal, gate: Gate, shown: BaselineShown | None) -> 
         with store_errors():
             journal.append(shown)
         gate.apply(shown)
-    say(baseline_sentence(shown))
+    around.said(baseline_sentence(shown))

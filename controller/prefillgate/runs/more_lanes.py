@@ -5,17 +5,17 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from prefillgate.cli.errors import BadInput
-from prefillgate.cli.reach import identified, reach
 from prefillgate.engines.base import Identity
-from prefillgate.replay.clock import Clock
 from prefillgate.replay.lane import Lane
 from prefillgate.replay.servers import AnotherProfile, check_apart, check_one_profile
 from prefillgate.replay.session import RunRequest
+from prefillgate.runs.around import Around
+from prefillgate.runs.errors import BadInput
+from prefillgate.runs.reach import identified, reach
 
 
 async def more_lanes(
-    request: RunRequest, first: dict[str, Lane], clock: Clock, stack: AsyncExitStack
+    request: RunRequest, first: dict[str, Lane], around: Around, stack: AsyncExitStack
 ) -> tuple[Lane, ...]:
     """Lanes to every server beside the arms' first ones, in the order given, each seen to be of its arm's profile.
 
@@ -25,9 +25,9 @@ async def more_lanes(
     for arm, lane in first.items():
         asked = request.arm(arm)
         for number, url in enumerate(asked.more_urls, start=1):
-            one = await reach(arm, replace(asked, url=url, more_urls=()), request.times, clock, stack)
+            one = await reach(arm, replace(asked, url=url, more_urls=()), request.times, around, stack)
             one.number = number
-            await identified(arm, one)
+            await identified(arm, one, around)
             _same_profile(lane, one)
             lanes.append(one)
     if lanes or request.shape.at_once:

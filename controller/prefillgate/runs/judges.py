@@ -9,20 +9,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from prefillgate.cli.errors import BadInput, CouldNotMeasure
-from prefillgate.cli.outcome import say
 from prefillgate.core.agreement import judge_notes
 from prefillgate.core.journal import JudgeCompared
 from prefillgate.engines.base import EngineError, Identity
 from prefillgate.engines.http import base_url
 from prefillgate.engines.registry import detect
 from prefillgate.replay.check_parts import CheckError
+from prefillgate.replay.lane import own_marker
+from prefillgate.runs.errors import BadInput, CouldNotMeasure
 
 if TYPE_CHECKING:
     from prefillgate.replay.checks import Check, CheckSuite
     from prefillgate.replay.judge_check import JudgeCheck
     from prefillgate.replay.runner import Runner
     from prefillgate.replay.session import RunRequest
+    from prefillgate.runs.around import Around
 
 _ASK_SECONDS = 10.0
 
@@ -34,15 +35,17 @@ async def keep_judges_apart(suite: CheckSuite, request: RunRequest, identities: 
         place, life = await _place(judge.spec.url), await _life(judge)
         for arm, identity in identities.items():
             places = [await _place(url) for url in request.arm(arm).urls]
-            if any(place & other for other in places) or (life is not None and life == identity.server_epoch):
+            if any(place & other for other in places) or (
+                life is not None and life == own_marker(identity.server_epoch)
+            ):
                 raise BadInput(
                     f"check {check.name}: the judge {judge.spec.url} is the server of the {arm}: it would judge "
                     "itself, and its work would disturb the measurement (allowed: a server that is neither arm)"
                 )
 
 
-async def compare_judges(runner: Runner, unvalidated: bool) -> None:
-    """Ask every judge about its labelled outputs, print how well it agrees, and write that down.
+async def compare_judges(runner: Runner, unvalidated: bool, around: Around) -> None:
+    """Ask every judge about its labelled outputs, say how well it agrees, and write that down.
 
     What stands in the journal already is not asked again. Raises `CouldNotMeasure` for a judge that does not answer,
     and unless `unvalidated` for one with too few answers.
@@ -51,11 +54,11 @@ async def compare_judges(runner: Runner, unvalidated: bool) -> None:
         known = runner.gate.judges.get(check.name)
         if known is None or (known.version, known.examples_sha256) != (check.version, judge.examples_sha256):
             if judge.examples:
-                say(f"judge {check.name}: asked about {len(judge.examples)} labelled outputs first")
+                around.said(f"judge {check.name}: asked about {len(judge.examples)} labelled outputs first")
             known = await _compared(runner, check, judge)
             runner.record(known)
         for note in judge_notes(check.name, known.agreement):
-            say(note)
+            around.said(note)
         if known.agreement.shortcoming is not None and not unvalidated:
             raise CouldNotMeasure(
                 f"check {check.name}: this judge is not validated: {known.agreement.shortcoming} "
