@@ -96,9 +96,11 @@ def database(server):
 class Child:
     """The writing process and what it has printed so far. Killed by its own id, never politely."""
 
-    def __init__(self, store, plan_file):
+    def __init__(self, store, plan_file, pause_seconds):
         self.process = subprocess.Popen(
-            [sys.executable, str(WRITER), str(store), str(plan_file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, str(WRITER), str(store), str(plan_file), str(pause_seconds)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         assert self.process.stdout.readline().strip() == b"ready", self.process.stderr.read().decode()
         self.printed = []
@@ -130,8 +132,8 @@ def start(tmp_path, plan):
     plan_file.write_bytes(encode_event(plan))
     children = []
 
-    def begin(store):
-        children.append(Child(store, plan_file))
+    def begin(store, pause_seconds=0):
+        children.append(Child(store, plan_file, pause_seconds))
         return children[-1]
 
     yield begin

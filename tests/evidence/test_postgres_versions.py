@@ -22,6 +22,18 @@ TABLES = """SELECT table_name, column_name, data_type, column_default, is_nullab
 ROWS = "SELECT run, seq, cell_id, payload, texts_sha256, digest, texts FROM prefillgate.events ORDER BY run, seq"
 RUNS = "SELECT run, name, created_by, tail FROM prefillgate.runs ORDER BY run"
 
+BEFORE = {  # what the versions before the third asked of the server
+    "INSERT_RUN": """INSERT INTO prefillgate.runs (name, created_by, tail, writer, writer_backend)
+VALUES (%(name)s, %(created_by)s, %(tail)s, %(writer)s, pg_backend_pid()) RETURNING run""",
+    "COMMIT": """WITH moved AS (
+  UPDATE prefillgate.runs SET tail = %(new_tail)s WHERE run = %(run)s AND tail = %(tail)s RETURNING run)
+INSERT INTO prefillgate.events (run, seq, cell_id, payload, texts_sha256, digest, texts)
+SELECT run, %(seq)s::bigint, %(cell_id)s::bigint, %(payload)b::bytea, %(texts_sha256)b::bytea, %(digest)b::bytea,
+  %(texts)b::bytea FROM moved""",
+    "token": lambda connection, run: None,
+    "raise_token": lambda connection, right: None,
+}
+
 
 @pytest.fixture
 def runs(database, plan, measured, said):
@@ -38,9 +50,13 @@ def runs(database, plan, measured, said):
 def older(monkeypatch):
     """Turns this process into the prefillgate before: it knows version 1 and nothing later. And back."""
 
+    now = {name: getattr(postgres_schema, name) for name in BEFORE}
+
     def become(version=FIRST):
         for module in (versions, postgres, postgres_schema):
             monkeypatch.setattr(module, "SCHEMA", version)
+        for name, old in BEFORE.items():
+            monkeypatch.setattr(postgres_schema, name, now[name] if version == SCHEMA else old)
 
     return become
 
@@ -61,9 +77,13 @@ def ids(journal):
 def test_back_and_up_again_keeps_every_run_event_and_text(runs, said):
     rows, kept, tables = look(runs[0], ROWS), look(runs[0], RUNS), look(runs[0], TABLES)
     moved = to(runs[0], FIRST)
-    assert (moved.before, moved.lost, moved.copy) == (2, ("when each event was written",), None)
+    assert (moved.before, moved.lost, moved.copy) == (
+        3,
+        ("the highest token of a writer", "when each event was written"),
+        None,
+    )
     assert (look(runs[0], ROWS), look(runs[0], RUNS)) == (rows, kept)
-    assert "written_at" not in {column for _, column, *_ in look(runs[0], TABLES)}
+    assert not {"written_at", "fence_token"} & {column for _, column, *_ in look(runs[0], TABLES)}
     assert [facts.version for facts in store_facts(store_address(runs[0]))] == [1]
     for url in runs:
         with PostgresJournal.open_readonly(url) as journal:  # read as it is
@@ -84,7 +104,7 @@ def test_tables_made_by_the_version_before_are_those_that_going_back_leaves(runs
 
 def test_the_version_before_writes_after_going_back_and_the_newer_one_leads_up(runs, older, measured):
     older()
-    with pytest.raises(StoreVersion, match=r"schema version 2 .* versions up to 1\. Upgrade .*migrate STORE --to 1"):
+    with pytest.raises(StoreVersion, match=r"schema version 3 .* versions up to 1\. Upgrade .*migrate STORE --to 1"):
         PostgresJournal.open(runs[0])
     with pytest.raises(StoreVersion, match="knows versions up to 1"):
         PostgresJournal.open_readonly(runs[0])
@@ -135,17 +155,17 @@ def test_a_writer_whose_tables_were_changed_while_it_was_away_stops(runs, measur
     journal = PostgresJournal.open(runs[0])
     server.ask(f"SELECT pg_terminate_backend({journal._keeper.connection.info.backend_pid}, 5000)")
     to(runs[0], FIRST)
-    with pytest.raises(StoreVersion, match="its tables were changed meanwhile, from version 2 to 1"):
+    with pytest.raises(StoreVersion, match="its tables were changed meanwhile, from version 3 to 1"):
         journal.append(measured(10))
     journal.close()
 
 
-def test_a_migration_that_breaks_off_leaves_everything_as_it_was(runs, monkeypatch):
+def test_a_migration_that_breaks_off_leaves_everything_as_it_was(runs):
     before = look(runs[0], TABLES), look(runs[0], ROWS)
     broken = Step((), ("DELETE FROM prefillgate.events", "power cut"), "all")
-    monkeypatch.setattr(postgres_schema, "STEPS", {FIRST: broken})
+    steps = {**postgres_schema.STEPS, FIRST: broken}
     with postgres.connect(store_address(runs[0])) as connection, pytest.raises(psycopg.errors.SyntaxError):
-        postgres_schema.migrate(connection, FIRST, {FIRST: broken})
+        postgres_schema.migrate(connection, FIRST, steps)
     assert (look(runs[0], TABLES), look(runs[0], ROWS)) == before
     with PostgresJournal.open(runs[0]) as journal:
         assert ids(journal) == [0, 1, 2, 3]

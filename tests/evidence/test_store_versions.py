@@ -64,7 +64,7 @@ def test_opening_the_version_before_for_writing_copies_it_and_leads_it_up(old, m
     with SqliteJournal.open(old) as journal:
         assert journal.tail == TAIL_OF_VERSION_1
         journal.append(measured(10), Texts("later"))
-    assert version(old) == str(SCHEMA) == "2"
+    assert version(old) == str(SCHEMA) == "3"
     assert old.with_name("run.db-schema1.bak").read_bytes()[100:] == before[100:]  # but for SQLite's own counters
     with closing(sqlite3.connect(old)) as connection:
         written = [row[0] for row in connection.execute("SELECT written_at FROM events ORDER BY seq")]
@@ -91,7 +91,7 @@ def test_back_to_the_version_before_keeps_every_event_and_text(store, measured, 
         journal.append(measured(10), Texts("last"))
         tail = journal.tail
     copy = led(store, FIRST)
-    assert copy == store.with_name("run.db-schema2.bak")
+    assert copy == store.with_name("run.db-schema3.bak")
     with closing(sqlite3.connect(store)) as connection:
         names = [row[1] for row in connection.execute("PRAGMA table_info(events)")]
     assert names == ["seq", "cell_id", "payload", "texts_sha256", "digest", "texts"]
@@ -103,16 +103,20 @@ def test_back_to_the_version_before_keeps_every_event_and_text(store, measured, 
 
 
 def test_several_steps_are_taken_in_order_and_back_in_the_other(store):
-    assert led(store, SCHEMA + 1, NEXT) == store.with_name("run.db-schema2.bak")
+    assert led(store, SCHEMA + 1, NEXT) == store.with_name("run.db-schema3.bak")
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("SELECT sum(weight) FROM events").fetchone() == (21,)
-    assert version(store) == "3"
+    assert version(store) == "4"
     led(store, FIRST, NEXT)
     assert version(store) == "1"
     led(store, SCHEMA + 1, NEXT)
     with SqliteJournal.open_readonly(led(store, SCHEMA, NEXT).with_name("run.db")) as journal:
         assert len(journal.events()) == 6
-    assert lost_by(NEXT, SCHEMA + 1, FIRST) == ("the weights", "when each event was written")
+    assert lost_by(NEXT, SCHEMA + 1, FIRST) == (
+        "the weights",
+        "the highest token of a writer",
+        "when each event was written",
+    )
     assert lost_by(NEXT, FIRST, SCHEMA + 1) == ()
 
 
@@ -121,9 +125,9 @@ def test_a_migration_that_breaks_off_leaves_the_store_as_it_was(store, target):
     broken = Step(("UPDATE events SET texts = NULL", "power cut"), ("DELETE FROM events", "power cut"), "all")
     before = dump(store)
     with pytest.raises(sqlite3.OperationalError):
-        led(store, target, {SCHEMA: broken, FIRST: broken})
+        led(store, target, {**schema.STEPS, SCHEMA: broken, FIRST: broken})
     assert dump(store) == before
-    assert version(store) == "2"
+    assert version(store) == "3"
     with SqliteJournal.open(store) as journal:
         assert len(journal.events()) == 6
 

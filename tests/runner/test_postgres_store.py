@@ -341,16 +341,17 @@ def test_store_migrate_goes_back_and_up_and_the_answer_stays(
         code, out, _ = said("store", "migrate", store, "--to", "1")
         assert (code, out.splitlines()[0]) == (
             0,
-            f"{store}: from schema version 2 to 1; forgotten: when each event was written",
+            f"{store}: from schema version 3 to 1; forgotten: the highest token of a writer, when each event was "
+            "written",
         )
         assert said("decide", store, "--json") == answer
         assert json.loads(said("store", "list", store, "--json")[1])["written_at"] is None
-        assert said("store", "migrate", store)[1].splitlines()[0] == f"{store}: from schema version 1 to 2"
-        assert said("store", "migrate", store)[1] == f"{store}: it has schema version 2 already\n"
+        assert said("store", "migrate", store)[1].splitlines()[0] == f"{store}: from schema version 1 to 3"
+        assert said("store", "migrate", store)[1] == f"{store}: it has schema version 3 already\n"
         assert said("decide", store, "--json") == answer
         code, _, err = said("store", "migrate", store, "--to", "9")
         assert (code, "does not know how to get from there to 9" in err) == (2, True)
-    assert sorted(file.name for file in tmp_path.glob("*.bak")) == ["day.db-schema1.bak", "day.db-schema2.bak"]
+    assert sorted(file.name for file in tmp_path.glob("*.bak")) == ["day.db-schema1.bak", "day.db-schema3.bak"]
 
 
 def test_a_version_that_changes_under_a_run_waits_for_it(database: str, said: Callable[..., Said]) -> None:
@@ -376,7 +377,7 @@ def test_doctor_tries_the_database_and_leaves_nothing_there(
     name = database.rpartition("/")[2]
     assert module_server.ask("SELECT to_regnamespace('prefillgate')", name) is None
     kept(Played(most_cells=3), f"{database}?run=day")
-    assert "its tables have version 2" in line("--store", database)["sentence"]
+    assert "its tables have version 3" in line("--store", database)["sentence"]
     assert len(store_facts(store_address(database))) == 1
     module_server.ask("DROP ROLE IF EXISTS stranger")
     module_server.ask("CREATE ROLE stranger LOGIN")

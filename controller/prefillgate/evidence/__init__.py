@@ -11,11 +11,13 @@ from prefillgate.evidence.errors import (
     StoreDamaged,
     StoreError,
     StoreExists,
+    StoreFenced,
     StoreForeign,
     StoreMissing,
     StoreRefused,
     StoreVersion,
 )
+from prefillgate.evidence.fence import Fence
 from prefillgate.evidence.kept import KeptJournal
 from prefillgate.evidence.memory import MemoryJournal
 from prefillgate.evidence.sqlite import SqliteJournal
@@ -23,6 +25,7 @@ from prefillgate.evidence.stores import create_store, migrate_store, open_store,
 
 __all__ = [
     "CodecError",
+    "Fence",
     "KeptJournal",
     "MemoryJournal",
     "NewerFormatError",
@@ -32,6 +35,7 @@ __all__ = [
     "StoreDamaged",
     "StoreError",
     "StoreExists",
+    "StoreFenced",
     "StoreForeign",
     "StoreMissing",
     "StoreRefused",

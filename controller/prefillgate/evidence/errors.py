@@ -7,6 +7,7 @@ StoreError
 ├── StoreVersion   written by another version of prefillgate
 ├── StoreBusy      another process writes it
 ├── StoreAway      the server that keeps it cannot be reached
+├── StoreFenced    a writer with a higher token took it over
 ├── StoreDamaged   its contents are not what was written; nothing was repaired
 └── StoreRefused   this event may not be appended, or not here; the store is fine
 """
@@ -45,6 +46,10 @@ class StoreBusy(StoreError):
 
 class StoreAway(StoreError):
     """The database server that keeps the store did not answer, or went away."""
+
+
+class StoreFenced(StoreError):
+    """A writer with a higher token has written the store: this one was replaced and must stop."""
 
 
 class StoreDamaged(StoreError):
@@ -98,7 +103,7 @@ def named(store: str) -> Iterator[None]:
     """Puts the store's name in front of what its contents complain about."""
     try:
         yield
-    except (StoreMissing, StoreDamaged, StoreVersion, StoreForeign, StoreBusy) as error:
+    except (StoreMissing, StoreDamaged, StoreVersion, StoreForeign, StoreBusy, StoreFenced) as error:
         if str(error).startswith(store):
             raise
         raise type(error)(f"{store}: {error}") from error

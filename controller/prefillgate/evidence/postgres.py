@@ -33,6 +33,7 @@ from prefillgate.evidence.errors import (
     named,
     outside,
 )
+from prefillgate.evidence.fence import NOBODY, Fence, fenced, held_token, may_take_over
 from prefillgate.evidence.kept import Keeper, KeptJournal
 from prefillgate.evidence.ledger import Ledger
 from prefillgate.evidence.postgres_link import Connection, connect, lost, translate, translated
@@ -53,7 +54,7 @@ class PostgresJournal(KeptJournal):
         self.url = url
 
     @classmethod
-    def create(cls, url: str | PostgresUrl, planned: Planned) -> PostgresJournal:
+    def create(cls, url: str | PostgresUrl, planned: Planned, fence: Fence | None = None) -> PostgresJournal:
         """A new run that holds its plan, opened for writing. Makes the tables if there are none.
 
         Raises `StoreExists` when the run is there already, `StoreRefused` for a plan that cannot be written,
@@ -69,18 +70,20 @@ class PostgresJournal(KeptJournal):
             with named(str(url)), translated(url):
                 schema.make(connection)
                 _writable(connection)
-                run = _insert(connection, url, entry, ledger.tail)
+                right = _insert(connection, url, (entry, ledger.tail), held_token(fence, None))
         except BaseException:
             connection.close()
             raise
         ledger.record(entry)
-        return cls(url, ledger, _Writer(url, connection, run))
+        return cls(url, ledger, _Writer(url, connection, right))
 
     @classmethod
-    def open(cls, url: str | PostgresUrl) -> PostgresJournal:
+    def open(cls, url: str | PostgresUrl, fence: Fence | None = None) -> PostgresJournal:
         """An existing run for reading and writing, every row of it checked.
 
-        Raises `StoreMissing` naming the runs that are there, `StoreForeign`, `StoreBusy` naming the process that writes
+        With a `fence` it is taken over from a writer who is alive and has a lower token: his appends are refused from
+        then on, and the server is asked to end his session. Raises `StoreMissing` naming the runs that are there,
+        `StoreForeign`, `StoreBusy` naming the process that writes it, `StoreFenced` where a higher token has written
         it, `StoreVersion`, `StoreDamaged` naming the row, `StoreAway`.
         """
         url = _address(url)
@@ -89,14 +92,13 @@ class PostgresJournal(KeptJournal):
             with named(str(url)), translated(url):
                 _present(schema.version(connection))
                 _writable(connection)
-                run = schema.find(connection, url.run)
-                _take(connection, run.run)
+                right, held = _take(connection, schema.find(connection, url.run).run, fence)
                 run, ledger = schema.load(connection, url.run)
                 _sign(connection, run.run)
         except BaseException:
             connection.close()
             raise
-        return cls(url, ledger, _Writer(url, connection, run.run))
+        return cls(url, ledger, _Writer(url, connection, right, held))
 
     @classmethod
     def open_readonly(cls, url: str | PostgresUrl) -> PostgresJournal:
@@ -173,15 +175,17 @@ class _Writer(_Reader):
 
     writes = True
 
-    def __init__(self, url: PostgresUrl, connection: Connection, run: int) -> None:
-        super().__init__(url, connection, run)
+    def __init__(self, url: PostgresUrl, connection: Connection, right: schema.Right, held: bool = True) -> None:
+        """`held`: the lock of the run is; not where the session that has it must give way and cannot be ended."""
+        super().__init__(url, connection, right.run)
+        self._right, self._held = right, held
         self._backend = connection.info.backend_pid
-        self._over: str | None = None
+        self._over: StoreError | None = None
 
     def commit(self, entry: Entry, tail: str) -> None:
         """Write one entry after the event that `tail` names, whatever this process believes."""
         if self._over is not None:
-            raise StoreAway(self._over)
+            raise type(self._over)(str(self._over))
         try:
             self._write(entry, tail)
         except psycopg.Error as error:
@@ -198,6 +202,7 @@ class _Writer(_Reader):
                 found = schema.version(connection)
                 if found != SCHEMA:
                     raise StoreVersion(f"its tables were changed meanwhile, from version {SCHEMA} to {found}.")
+                self._refuse_if_fenced(connection)
                 self._take_back(connection)
                 _sign(connection, self._run)
         except BaseException:
@@ -213,8 +218,9 @@ class _Writer(_Reader):
         self.connection.close()
 
     def _write(self, entry: Entry, tail: str) -> None:
-        done = self.connection.execute(schema.COMMIT, schema.parameters(self._run, entry, tail))
+        done = self.connection.execute(schema.COMMIT, schema.parameters(self._right, entry, tail))
         if done.rowcount != 1:
+            self._refuse_if_fenced(self.connection)
             raise outside(str(self._url))
 
     def _settle(self, entry: Entry, tail: str) -> None:
@@ -227,14 +233,14 @@ class _Writer(_Reader):
         try:
             self._when_back(look)
         except StoreAway as error:
-            self._over = (
+            self._over = StoreAway(
                 f"{self._url}: the connection was lost while event {entry.seq} was written, and the server did not "
                 f"come back within {RECONNECT_SECONDS:g} s: whether it is there is not known yet. Run the same command "
                 "again: it looks, and goes on from there."
             )
-            raise StoreAway(self._over) from error
+            raise self._over from error
         except StoreError as error:
-            self._over = str(error)
+            self._over = error
             raise
 
     def _is_there(self, entry: Entry, tail: str) -> bool:
@@ -251,9 +257,18 @@ class _Writer(_Reader):
             raise outside(str(self._url))
         return False
 
+    def _refuse_if_fenced(self, connection: Connection) -> None:
+        found = schema.token(connection, self._run)
+        if found is not None and found > self._right.token:
+            with named(str(self._url)):
+                raise fenced(self._right.token, found)
+
     def _take_back(self, connection: Connection) -> None:
         """The run's lock, if need be from this process's own session that the server has not given up yet."""
         if schema.take_run(connection, self._run):
+            self._held = True
+            return
+        if not self._held:
             return
         backend, who = schema.holder(connection, self._run)
         if backend not in (None, self._backend):
@@ -286,16 +301,34 @@ def _writable(connection: Connection) -> None:
     raise StoreBusy("its tables change from version to version. Try again in a moment.")
 
 
-def _take(connection: Connection, run: int) -> None:
-    """The lock of a run. Raises `StoreBusy` naming the process that has it."""
-    who = ""
+def _take(connection: Connection, run: int, fence: Fence | None) -> tuple[schema.Right, bool]:
+    """The right to write a run, and whether its lock is held.
+
+    Raises `StoreFenced`, and `StoreBusy` naming the process that has the lock and need not give way.
+    """
+    found = schema.token(connection, run)
+    right = schema.Right(run, held_token(fence, found))
+    over, who = may_take_over(fence, found), ""
+    if over:
+        schema.raise_token(connection, right)  # first: whatever becomes of the old session, it appends no more
     for _ in range(_TRIES):
         if schema.take_run(connection, run):
-            return
-        _, who = schema.holder(connection, run)
+            schema.raise_token(connection, right)
+            return schema.Right(run, held_token(fence, schema.token(connection, run))), True
+        backend, who = schema.holder(connection, run)
+        if over and backend is not None:
+            _end(connection, backend)
         time.sleep(_PAUSE_SECONDS / 4)  # its holder has not signed yet, or was just killed
+    if over:
+        return schema.Right(run, held_token(fence, schema.token(connection, run))), False
     mine = " (this very process)" if who.startswith(f"{_me()},") else ""
     raise StoreBusy(f"{who or 'another process'}{mine} is writing it. Wait for it, end it, or use another run.")
+
+
+def _end(connection: Connection, backend: int) -> None:
+    """Have the server end a session, where this role may; another role's goes on, and its appends are refused."""
+    with suppress(psycopg.errors.InsufficientPrivilege):
+        connection.execute("SELECT pg_terminate_backend(%s)", (backend,))
 
 
 def _sign(connection: Connection, run: int) -> None:
@@ -313,20 +346,25 @@ def _signature() -> str:
     return f"{_me()}, since {datetime.now(UTC).isoformat(timespec='seconds')}"
 
 
-def _insert(connection: Connection, url: PostgresUrl, first: Entry, tail: str) -> int:
+def _insert(connection: Connection, url: PostgresUrl, first: tuple[Entry, str], token: int) -> schema.Right:
     """A new run with its first event, whole or not at all, its lock taken before anybody can see it."""
     try:
         with connection.transaction():
             row = connection.execute(
-                "INSERT INTO prefillgate.runs (name, created_by, tail, writer, writer_backend) "
-                "VALUES (%s, %s, %s, %s, pg_backend_pid()) RETURNING run",
-                (url.run, CREATED_BY, tail, _signature()),
+                schema.INSERT_RUN,
+                {
+                    "name": url.run,
+                    "created_by": CREATED_BY,
+                    "tail": first[1],
+                    "writer": _signature(),
+                    "token": None if token == NOBODY else token,
+                },
             ).fetchone()
             assert row is not None
-            run = int(row[0])
-            if not schema.take_run(connection, run):
+            right = schema.Right(int(row[0]), token)
+            if not schema.take_run(connection, right.run):
                 raise StoreBusy("another process holds the lock of a run that is just being made.")
-            connection.execute(schema.COMMIT, schema.parameters(run, first, tail))
+            connection.execute(schema.COMMIT, schema.parameters(right, *first))
     except psycopg.errors.UniqueViolation as error:
         raise StoreExists(f"{url}: there is such a run already. Open it to resume it, or name another run.") from error
-    return run
+    return right

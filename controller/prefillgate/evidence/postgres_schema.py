@@ -2,7 +2,7 @@
 
 meta    `schema` (version), `created_by`
 runs    one row per run: its `name`, `tail` (count and digest of its last event, moved in the event's statement), and
-        who wrote it last
+        who wrote it last, and the highest token of a writer
 events  one row per event of a run, as in a file; `(run, seq)` and `(run, cell_id)` are unique in the database itself
 
 Everything is in the schema `prefillgate`. Locks are advisory, of the class `LOCKS`: 0 the tables (shared by every
@@ -63,12 +63,20 @@ STEPS: Steps = {
         ),
         down=("ALTER TABLE prefillgate.events DROP COLUMN written_at",),
         lost="when each event was written",
-    )
+    ),
+    2: Step(
+        up=("ALTER TABLE prefillgate.runs ADD COLUMN fence_token bigint",),
+        down=("ALTER TABLE prefillgate.runs DROP COLUMN fence_token",),
+        lost="the highest token of a writer",
+    ),
 }
 
+INSERT_RUN = """INSERT INTO prefillgate.runs (name, created_by, tail, writer, writer_backend, fence_token)
+VALUES (%(name)s, %(created_by)s, %(tail)s, %(writer)s, pg_backend_pid(), %(token)s) RETURNING run"""
 # One statement is one transaction and one round trip: the tail moves and the event is there, or neither.
 COMMIT = """WITH moved AS (
-  UPDATE prefillgate.runs SET tail = %(new_tail)s WHERE run = %(run)s AND tail = %(tail)s RETURNING run)
+  UPDATE prefillgate.runs SET tail = %(new_tail)s WHERE run = %(run)s AND tail = %(tail)s
+    AND coalesce(fence_token, -1) <= %(token)s::bigint RETURNING run)
 INSERT INTO prefillgate.events (run, seq, cell_id, payload, texts_sha256, digest, texts)
 SELECT run, %(seq)s::bigint, %(cell_id)s::bigint, %(payload)b::bytea, %(texts_sha256)b::bytea, %(digest)b::bytea,
   %(texts)b::bytea FROM moved"""
@@ -80,6 +88,28 @@ class Run(NamedTuple):
     run: int
     name: str
     tail: str
+
+
+class Right(NamedTuple):
+    """The right to write a run as the holder of a token."""
+
+    run: int
+    token: int
+
+
+def token(connection: Connection, run: int) -> int | None:
+    """The highest token of a writer of a run; None where no writer had one."""
+    row = connection.execute("SELECT fence_token FROM prefillgate.runs WHERE run = %s", (run,)).fetchone()
+    return None if row is None or row[0] is None else int(row[0])
+
+
+def raise_token(connection: Connection, right: Right) -> None:
+    """Make a token the highest, unless a higher one is there. From here on nobody with a lower one appends."""
+    connection.execute(
+        "UPDATE prefillgate.runs SET fence_token = %(token)s WHERE run = %(run)s AND %(token)s >= 0 "
+        "AND coalesce(fence_token, -1) < %(token)s",
+        {"run": right.run, "token": right.token},
+    )
 
 
 def version(connection: Connection) -> int | None:
@@ -208,10 +238,11 @@ def run_names(connection: Connection) -> list[str]:
     return [row[0] for row in connection.execute("SELECT name FROM prefillgate.runs ORDER BY run DESC").fetchall()]
 
 
-def parameters(run: int, entry: Entry, tail: str) -> dict[str, object]:
+def parameters(right: Right, entry: Entry, tail: str) -> dict[str, object]:
     """What `COMMIT` takes for an entry that follows the event that `tail` names."""
     return {
-        "run": run,
+        "run": right.run,
+        "token": right.token,
         "tail": tail,
         "new_tail": f"{entry.seq}:{entry.digest.hex()}",
         "seq": entry.seq,

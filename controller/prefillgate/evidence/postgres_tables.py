@@ -13,7 +13,7 @@ _FACTS = """SELECT r.run, r.name, r.created_by, count(e.seq), count(e.cell_id),
   coalesce(sum(octet_length(e.payload) + coalesce(octet_length(e.texts), 0)), 0)::bigint, {written}
 FROM prefillgate.runs r LEFT JOIN prefillgate.events e ON e.run = r.run
 WHERE %(name)s::text IS NULL OR r.name = %(name)s GROUP BY r.run ORDER BY r.run DESC"""
-_WRITTEN = {1: "NULL::float8", 2: "extract(epoch FROM max(e.written_at))::float8"}
+_UNKNOWN, _WRITTEN = "NULL::float8", "extract(epoch FROM max(e.written_at))::float8"
 
 
 def run_exists(url: PostgresUrl) -> bool:
@@ -35,7 +35,9 @@ def facts(url: PostgresUrl) -> list[StoreFacts]:
         version = schema.version(connection)
         if version is None:
             raise StoreMissing("there is no evidence store in this database. `prefillgate run` makes one.")
-        rows = connection.execute(_FACTS.format(written=_WRITTEN[version]), {"name": url.run}).fetchall()
+        rows = connection.execute(
+            _FACTS.format(written=_UNKNOWN if version == 1 else _WRITTEN), {"name": url.run}
+        ).fetchall()
         if not rows and url.run is not None:
             schema.find(connection, url.run)
         return [

@@ -3,6 +3,7 @@
 meta    `schema` (version), `created_by`, `tail` (count and digest of the last event, moved in the event's transaction)
 events  one row per event; `payload` is canonical JSON, `texts` canonical JSON compressed by zlib. `cell_id` repeats the
         payload's, so that the database itself refuses a cell measured twice; `written_at` is in no digest.
+fence   at most one row: the highest token of a writer
 
 No table holds a verdict or a count of cells.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from prefillgate.evidence.chain import Entry, Row
 from prefillgate.evidence.errors import RESTORE, StoreDamaged, StoreForeign
+from prefillgate.evidence.fence import NOBODY
 from prefillgate.evidence.files import beside, uri
 from prefillgate.evidence.kept import pack, unpack
 from prefillgate.evidence.ledger import Ledger
@@ -29,7 +31,12 @@ STEPS: Steps = {
         up=("ALTER TABLE events ADD COLUMN written_at REAL",),
         down=("ALTER TABLE events DROP COLUMN written_at",),
         lost="when each event was written",
-    )
+    ),
+    2: Step(
+        up=("CREATE TABLE fence (only INTEGER PRIMARY KEY CHECK (only = 1), token INTEGER NOT NULL)",),
+        down=("DROP TABLE fence",),
+        lost="the highest token of a writer",
+    ),
 }
 
 _TABLES = (
@@ -44,7 +51,7 @@ _TABLES = (
 )
 
 
-def create(path: Path, first: Entry, tail: str) -> None:
+def create(path: Path, first: Entry, tail: str, token: int) -> None:
     """A new store with its first event, whole or not at all: built beside `path` and then renamed.
 
     The caller holds the writer's lock and has seen that nothing is at `path`. SQLite's errors go through.
@@ -61,6 +68,7 @@ def create(path: Path, first: Entry, tail: str) -> None:
         meta = {"schema": str(SCHEMA), "created_by": CREATED_BY, "tail": tail}
         connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
         insert(connection, first)
+        keep_token(connection, token)
         connection.execute("COMMIT")
     draft.replace(path)
     _sync_folder(path.parent)
@@ -82,6 +90,23 @@ def insert(connection: sqlite3.Connection, entry: Entry) -> None:
     row = (entry.seq, entry.cell_id, entry.payload, entry.texts_sha256, entry.digest, pack(entry.texts), time.time())
     names = "seq, cell_id, payload, texts_sha256, digest, texts, written_at"
     connection.execute(f"INSERT INTO events ({names}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def token(connection: sqlite3.Connection) -> int | None:
+    """The highest token of a writer; None where no writer had one."""
+    row = connection.execute("SELECT token FROM fence").fetchone()
+    return None if row is None else int(row[0])
+
+
+def token_of_any_version(connection: sqlite3.Connection) -> int | None:
+    """The same of a store that may be too old to keep one."""
+    return token(connection) if int(meta(connection, "schema")) > 2 else None
+
+
+def keep_token(connection: sqlite3.Connection, token: int) -> None:
+    """Make a token the highest, inside the caller's transaction."""
+    if token != NOBODY:
+        connection.execute("INSERT OR REPLACE INTO fence VALUES (1, ?)", (token,))
 
 
 def load(connection: sqlite3.Connection) -> Ledger:

@@ -28,6 +28,7 @@ from prefillgate.evidence.errors import (
     translated,
 )
 from prefillgate.evidence.facts import Moved
+from prefillgate.evidence.fence import NOBODY, Fence, fenced, held_token, may_take_over
 from prefillgate.evidence.files import absolute, beside, read, uri
 from prefillgate.evidence.kept import Keeper, KeptJournal
 from prefillgate.evidence.ledger import Ledger
@@ -43,7 +44,7 @@ class SqliteJournal(KeptJournal):
         self.path = path
 
     @classmethod
-    def create(cls, path: str | Path, planned: Planned) -> SqliteJournal:
+    def create(cls, path: str | Path, planned: Planned, fence: Fence | None = None) -> SqliteJournal:
         """A new store that holds its plan, opened for writing. Makes the folder if there is none.
 
         Raises `StoreExists` when a file is there already, `StoreBusy` when it is just being made, `StoreRefused` for a
@@ -59,20 +60,21 @@ class SqliteJournal(KeptJournal):
         with _locked(path) as lock:
             _refuse_existing(path)
             with translated(path):
-                schema.create(path, entry, ledger.tail)
-            return cls(path, *_open_writer(path, lock))
+                schema.create(path, entry, ledger.tail, held_token(fence, None))
+            return cls(path, *_open_writer(path, lock, fence))
 
     @classmethod
-    def open(cls, path: str | Path) -> SqliteJournal:
+    def open(cls, path: str | Path, fence: Fence | None = None) -> SqliteJournal:
         """An existing store for reading and writing, every row of it checked.
 
-        Raises `StoreMissing`, `StoreForeign`, `StoreBusy` naming the process that writes it, `StoreVersion`,
-        `StoreDamaged` naming the row.
+        With a `fence` it is taken over from a writer on this host who is alive and has a lower token; the lock of one
+        on another host cannot be broken. Raises `StoreMissing`, `StoreForeign`, `StoreBusy` naming the process that
+        writes it, `StoreFenced` where a higher token has written it, `StoreVersion`, `StoreDamaged` naming the row.
         """
         path = absolute(path)
         refuse_foreign(path)
-        with _locked(path) as lock:
-            return cls(path, *_open_writer(path, lock))
+        with _locked(path, fence) as lock:
+            return cls(path, *_open_writer(path, lock, fence))
 
     @classmethod
     def open_readonly(cls, path: str | Path) -> SqliteJournal:
@@ -131,6 +133,7 @@ class _Writer:
     def __init__(self, path: Path, lock: WriterLock) -> None:
         self._path = path
         self._lock = lock
+        self.token = NOBODY
         with translated(path):
             self.connection = sqlite3.connect(
                 uri(path, "rw"), uri=True, timeout=10.0, isolation_level=None, check_same_thread=False
@@ -139,9 +142,11 @@ class _Writer:
     def commit(self, entry: Entry, tail: str) -> None:
         """Write one entry after the event that `tail` names, whatever this process believes."""
         new_tail = f"{entry.seq}:{entry.digest.hex()}"
+        self._lock.try_again()
         with translated(self._path):
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
+                self._refuse_if_fenced()
                 moved = self.connection.execute(
                     "UPDATE meta SET value = ? WHERE key = 'tail' AND value = ?", (new_tail, tail)
                 )
@@ -154,6 +159,30 @@ class _Writer:
                     self.connection.execute("ROLLBACK")
                 raise
 
+    def take(self, fence: Fence | None, ledger: Ledger) -> Ledger:
+        """The right to write after all events: those of `ledger`, or more that a writer appended who gives way.
+
+        Raises `StoreFenced`, `StoreDamaged`.
+        """
+        self.connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written is told before a cell is paid
+        try:
+            self.token = held_token(fence, schema.token(self.connection))
+            if schema.meta(self.connection, "tail") != ledger.tail:
+                ledger = schema.load(self.connection)
+            schema.keep_token(self.connection, self.token)
+            self.connection.execute("COMMIT")
+        except BaseException:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            raise
+        return ledger
+
+    def _refuse_if_fenced(self) -> None:
+        found = schema.token(self.connection)
+        if found is not None and found > self.token:
+            with named(str(self._path)):
+                raise fenced(self.token, found)
+
     def texts(self, seq: int) -> tuple[object, object] | None:
         return _texts(self.connection, seq)
 
@@ -162,7 +191,7 @@ class _Writer:
         self._lock.release()
 
 
-def _open_writer(path: Path, lock: WriterLock) -> tuple[Ledger, _Writer]:
+def _open_writer(path: Path, lock: WriterLock, fence: Fence | None) -> tuple[Ledger, _Writer]:
     """Check first, then write: a store that is refused stays as it is."""
     writer = _Writer(path, lock)
     try:
@@ -171,8 +200,7 @@ def _open_writer(path: Path, lock: WriterLock) -> tuple[Ledger, _Writer]:
             schema.migrate(writer.connection, path, SCHEMA)
             ledger = schema.load(writer.connection)
             schema.prepare_writer(writer.connection, path)
-            writer.connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written is told before a cell is paid
-            writer.connection.execute("ROLLBACK")
+            ledger = writer.take(fence, ledger)
     except BaseException:
         writer.connection.close()
         raise
@@ -218,9 +246,9 @@ def refuse_foreign(path: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[WriterLock]:
-    """The writer's lock, given back if what follows fails."""
-    lock = WriterLock(path)
+def _locked(path: Path, fence: Fence | None = None) -> Iterator[WriterLock]:
+    """The writer's lock, given back if what follows fails; without it where its holder must give way to `fence`."""
+    lock = WriterLock(path, lambda: fence is not None and may_take_over(fence, read(path, schema.token_of_any_version)))
     try:
         yield lock
     except BaseException:

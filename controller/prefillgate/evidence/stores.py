@@ -13,6 +13,7 @@ from prefillgate.api.store_address import PostgresUrl, StoreAddress
 from prefillgate.core.journal import Planned
 from prefillgate.evidence.errors import StoreError
 from prefillgate.evidence.facts import Moved, StoreFacts, file_facts
+from prefillgate.evidence.fence import Fence
 from prefillgate.evidence.files import absolute
 from prefillgate.evidence.kept import KeptJournal
 from prefillgate.evidence.sqlite import SqliteJournal, migrate_file, refuse_foreign
@@ -20,19 +21,24 @@ from prefillgate.evidence.sqlite import SqliteJournal, migrate_file, refuse_fore
 EXTRA = "a store in PostgreSQL needs the extra postgres: pip install 'prefillgate[postgres]'"
 
 
-def create_store(where: StoreAddress, planned: Planned) -> KeptJournal:
-    """A new store that holds its plan, opened for writing. Raises `StoreError`."""
+def create_store(where: StoreAddress, planned: Planned, fence: Fence | None = None) -> KeptJournal:
+    """A new store that holds its plan, opened for writing by the holder of `fence`. Raises `StoreError`."""
     if isinstance(where, Path):
-        return SqliteJournal.create(where, planned)
-    journal: KeptJournal = _postgres("postgres").PostgresJournal.create(where, planned)
+        return SqliteJournal.create(where, planned, fence)
+    journal: KeptJournal = _postgres("postgres").PostgresJournal.create(where, planned, fence)
     return journal
 
 
-def open_store(where: StoreAddress) -> KeptJournal:
-    """An existing store for reading and writing, every row of it checked. Raises `StoreError`."""
+def open_store(where: StoreAddress, fence: Fence | None = None) -> KeptJournal:
+    """An existing store for reading and writing, every row of it checked.
+
+    With a `fence` it is taken over from a writer with a lower token who is alive: his next append raises `StoreFenced`,
+    and so does this where a higher one has written. In a file that holds for a writer on this host; of one on another
+    it is said what must be ended (`StoreBusy`). Raises `StoreError`.
+    """
     if isinstance(where, Path):
-        return SqliteJournal.open(where)
-    journal: KeptJournal = _postgres("postgres").PostgresJournal.open(where)
+        return SqliteJournal.open(where, fence)
+    journal: KeptJournal = _postgres("postgres").PostgresJournal.open(where, fence)
     return journal
 
 

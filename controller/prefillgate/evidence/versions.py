@@ -6,6 +6,7 @@ so that every way up is taken each time.
 1  the plan, the events and their texts
 2  `events.written_at`: when a row was written, by the clock of who wrote it (SQLite) or of the server (PostgreSQL);
    nothing in rows of version 1
+3  the highest token of a writer (`prefillgate.evidence.fence`)
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from prefillgate import __version__
 from prefillgate.evidence.errors import RESTORE, StoreDamaged, StoreVersion
 
 FIRST = 1
-SCHEMA = 2
+SCHEMA = 3
 CREATED_BY = f"prefillgate {__version__}"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from prefillgate.replay.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from prefillgate.evidence import Fence
     from prefillgate.replay.session import RunRequest
     from prefillgate.replay.swapping import Hand
 
@@ -38,6 +39,7 @@ class Hooks:
 
     present_epoch: PresentEpoch | None = None
     hand: Callable[[RunRequest, Said], Hand] | None = None  # who swaps the servers of a sequential run
+    fence: Fence | None = None  # the right to write the store; without one any writer may
     names: Mapping[str, str] = field(default_factory=dict)  # `--wait-ready` -> what the caller's own users call it
 
     def told(self, text: str) -> str:

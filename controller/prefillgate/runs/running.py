@@ -178,7 +178,7 @@ def _existing(request: RunRequest, around: Around) -> tuple[KeptJournal, Gate] |
     with store_errors():
         if not store_exists(request.store):
             return None
-        journal = open_store(request.store)
+        journal = open_store(request.store, around.hooks.fence)
         try:
             gate = fold(journal.events())
             check_same_run(gate.plan, request)
@@ -199,7 +199,7 @@ def _new(request: RunRequest, policy: Policy, around: Around) -> tuple[KeptJourn
     around.said(f"seed: {seed}", "seed", seed=seed)
     with store_errors():
         planned = plan_run(request, seed, around.clock.now(), policy)
-        journal = create_store(request.store, planned)
+        journal = create_store(request.store, planned, around.hooks.fence)
         return journal, fold(journal.events())
 
 

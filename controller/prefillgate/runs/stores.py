@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """A damaged store, or one whose server is away, could not be measured; all else is bad input."""
+    """A damaged store, one that another writer took over, or one whose server is away, could not be measured; all
+    else is bad input."""
     from prefillgate.core.gate import JournalError
-    from prefillgate.evidence import StoreAway, StoreDamaged, StoreError
+    from prefillgate.evidence import StoreAway, StoreDamaged, StoreError, StoreFenced
 
     try:
         yield
-    except (StoreDamaged, StoreAway, JournalError) as error:
+    except (StoreDamaged, StoreAway, StoreFenced, JournalError) as error:
         raise CouldNotMeasure(str(error)) from error
     except StoreError as error:
         raise BadInput(str(error)) from error
