@@ -284,7 +284,7 @@ def test_a_store_of_a_newer_schema_names_both_versions(store, opener):
         "UPDATE meta SET value = 'prefillgate 9.1' WHERE key = 'created_by'",
     )
     before = store.read_bytes()
-    with pytest.raises(StoreVersion, match=r"schema version 7 \(prefillgate 9\.1\).* knows versions up to 2\. Upgrade"):
+    with pytest.raises(StoreVersion, match=r"schema version 7 \(prefillgate 9\.1\).* knows versions up to 3\. Upgrade"):
         opener(store)
     assert store.read_bytes() == before
 
@@ -292,7 +292,7 @@ def test_a_store_of_a_newer_schema_names_both_versions(store, opener):
 @pytest.mark.parametrize("opener", OPENERS, ids=["for writing", "for reading"])
 def test_an_older_schema_that_no_step_leads_on_from_is_refused(store, opener):
     change(store, "UPDATE meta SET value = '0' WHERE key = 'schema'")
-    with pytest.raises(StoreVersion, match=r"schema version 0 .*this prefillgate .*reads 1 to 2"):
+    with pytest.raises(StoreVersion, match=r"schema version 0 .*this prefillgate .*reads 1 to 3"):
         opener(store)
     assert not list(store.parent.glob("*.bak"))
 

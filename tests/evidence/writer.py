@@ -1,6 +1,6 @@
 """A process that appends cells to a store as fast as it can and prints each id when `append` has returned.
 
-Usage: python writer.py STORE PLAN.json PAUSE_SECONDS, where STORE is a file or the URL of a run, and PLAN.json holds the plan as
+Usage: python writer.py STORE PLAN.json PAUSE_SECONDS. STORE is a file or the URL of a run; PLAN.json holds the plan as
 canonical JSON. Resumes a store it finds, and rests so long after each append.
 """
 

@@ -17,12 +17,13 @@ from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import CellMeasured, EpochSeen, Event, RunResumed
 from prefillgate.core.shape import Shape
+from prefillgate.evidence import Fence, StoreFenced, open_store
 from prefillgate.replay.runner import Watcher
 from prefillgate.replay.session import RunRequest
 from prefillgate.replay.swapping import SwapOrder
 from prefillgate.report import render
 from prefillgate.runs.around import Hooks, unsaid
-from prefillgate.runs.errors import BadInput, CouldNotMeasure
+from prefillgate.runs.errors import BadInput, CouldNotMeasure, RunBroken
 from prefillgate.runs.running import Finished, execute
 from tests.support.one_place import put_up, simulated_place
 from tests.support.runs import Watch, bench, generations, measured, probes, stored
@@ -318,3 +319,34 @@ def test_the_caller_s_hand_swaps_the_servers_of_a_sequential_run(tmp_path: Path)
     assert {order.arm for order in hand.orders} == {BASELINE, CANDIDATE}
     seen = [event for event in finished.journal.events() if isinstance(event, EpochSeen)]
     assert {event.arm for event in seen} == {BASELINE, CANDIDATE}
+
+
+def test_a_run_whose_store_a_higher_token_took_over_ends_and_the_new_holder_goes_on(
+    healthy: SimulatedServer, tmp_path: Path
+) -> None:
+    work = bench(tmp_path)
+
+    def taken_over(gate: Gate, event: Event) -> None:
+        if isinstance(event, CellMeasured) and event.cell_id == 5:
+            open_store(tmp_path / "run.db", Fence(8)).close()
+
+    with start_simulated(seed=2, text_seed=9) as candidate:
+        request = work.request(healthy.url, candidate.url)
+        with pytest.raises(RunBroken, match="taken over by a writer with token 8") as broken:
+            carried_out(request, Watch(acts=[taken_over]), Hooks(fence=Fence(7)))
+        assert isinstance(broken.value.__cause__, StoreFenced)
+        before = stored(tmp_path / "run.db")[0].measured
+        with pytest.raises(CouldNotMeasure, match="the writer with token 7 may not write it any more"):
+            carried_out(request, hooks=Hooks(fence=Fence(7)))
+        finished = carried_out(request, hooks=Hooks(fence=Fence(8)))
+    assert finished.verdict.decision.decision == "promote"
+    assert list(before) == list(range(6))
+    gate = stored(tmp_path / "run.db")[0]
+    assert all(gate.measured[cell_id] == event for cell_id, event in before.items())
+
+
+def test_a_new_store_is_made_with_the_token_of_its_run(healthy: SimulatedServer, tmp_path: Path) -> None:
+    with start_simulated(seed=2, text_seed=9) as candidate:
+        carried_out(bench(tmp_path).request(healthy.url, candidate.url), hooks=Hooks(fence=Fence(7)))
+    with pytest.raises(StoreFenced, match="token 7"):
+        open_store(tmp_path / "run.db", Fence(6))
