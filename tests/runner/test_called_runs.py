@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import trustme
 from prefillgate.api.access import Access, Held, HeldAccess
 from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.gate import Gate
-from prefillgate.core.journal import CellMeasured, EpochSeen, Event, RunResumed
+from prefillgate.core.journal import CellMeasured, Difference, EpochSeen, Event, RunResumed
 from prefillgate.core.shape import Shape
 from prefillgate.evidence import Fence, StoreFenced, open_store
 from prefillgate.replay.runner import Watcher
@@ -292,7 +293,7 @@ def test_what_cannot_be_used_is_told_in_the_words_of_the_caller_s_own_users(
 
 
 class Swapping:
-    """The caller's own hand: swaps the servers of one place itself."""
+    """The caller's own hand: swaps the servers of one place itself, and knows which pod is up by then."""
 
     how = "controller"
     keeps_word = True
@@ -302,23 +303,33 @@ class Swapping:
 
     def __init__(self, put: Callable[[str], None]) -> None:
         self._put = put
+        self.up, self.pods = BASELINE, 1
         self.orders: list[SwapOrder] = []
 
     async def swap(self, order: SwapOrder) -> None:
         self.orders.append(order)
         await asyncio.to_thread(self._put, order.arm)
+        self.up, self.pods = order.arm, self.pods + 1
+
+    def present(self, arm: str, url: str) -> str | None:
+        return f"pod-{self.pods}" if arm == self.up else None
 
 
-def test_the_caller_s_hand_swaps_the_servers_of_a_sequential_run(tmp_path: Path) -> None:
+def test_the_caller_s_hand_swaps_the_servers_of_a_sequential_run_and_each_window_has_its_pod(tmp_path: Path) -> None:
     work = bench(tmp_path)
     with put_up(simulated_place(tmp_path, (), ("--build-info", "b2"))) as place:
         hand = Swapping(place.put_up)
         request = work.request(place.url, place.url, shape=Shape(sequential=True))
-        finished = carried_out(request, hooks=Hooks(hand=lambda asked, said: hand))
-    assert finished.verdict.decision.decision in ("promote", "hold")
+        request = replace(request, differences=(Difference("build", "build", None, None),))
+        hooks = Hooks(hand=lambda asked, said: hand, present_epoch=hand.present)
+        finished = carried_out(request, hooks=hooks)
+    assert finished.verdict.decision.decision == "promote"
     assert {order.arm for order in hand.orders} == {BASELINE, CANDIDATE}
     seen = [event for event in finished.journal.events() if isinstance(event, EpochSeen)]
     assert {event.arm for event in seen} == {BASELINE, CANDIDATE}
+    pods = [event.server_epoch.partition("~")[0] for event in seen]
+    assert len(pods) == len(set(pods)) and all(pod.startswith("pod-") for pod in pods)
+    assert not measured(finished.gate, status=Status.INVALID)
 
 
 def test_a_run_whose_store_a_higher_token_took_over_ends_and_the_new_holder_goes_on(
@@ -350,3 +361,42 @@ def test_a_new_store_is_made_with_the_token_of_its_run(healthy: SimulatedServer,
         carried_out(bench(tmp_path).request(healthy.url, candidate.url), hooks=Hooks(fence=Fence(7)))
     with pytest.raises(StoreFenced, match="token 7"):
         open_store(tmp_path / "run.db", Fence(6))
+
+
+def test_two_runs_at_once_in_another_thread_keep_apart_and_one_is_cancelled_from_outside(
+    healthy: SimulatedServer, tmp_path: Path
+) -> None:
+    """As a controller keeps its own loop free of their writing."""
+    work, under_way, go_on = bench(tmp_path), threading.Event(), threading.Event()
+    loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Finished]]] = []
+    ended: list[Finished | BaseException] = []
+
+    def third_cell(gate: Gate, event: Event) -> None:
+        if isinstance(event, CellMeasured) and event.cell_id == 2:
+            under_way.set()
+            go_on.wait(60)  # the cancellation is on its way before anything else of either run
+
+    async def both(first: RunRequest, second: RunRequest) -> None:
+        tasks = [
+            asyncio.create_task(execute(first, Watch(), None, unsaid)),
+            asyncio.create_task(execute(second, Watch(acts=[third_cell]), None, unsaid)),
+        ]
+        loops.append((asyncio.get_running_loop(), tasks[1]))
+        ended.extend(await asyncio.gather(*tasks, return_exceptions=True))
+
+    with start_simulated(seed=2, text_seed=9) as one, start_simulated(seed=3, text_seed=9) as two:
+        requests = (work.request(healthy.url, one.url, "first.db"), work.request(None, two.url, "second.db"))
+        thread = threading.Thread(target=lambda: asyncio.run(both(*requests)))
+        thread.start()
+        assert under_way.wait(60)
+        loop, task = loops[0]
+        loop.call_soon_threadsafe(task.cancel)
+        go_on.set()
+        thread.join(120)
+        finished, cancelled = ended
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert isinstance(finished, Finished) and finished.verdict.decision.decision == "promote"
+        finished.journal.close()
+        assert len(stored(tmp_path / "second.db")[0].measured) == 3
+        carried_out(requests[1])
+    assert stored(tmp_path / "second.db")[0].session == 1
