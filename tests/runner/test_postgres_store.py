@@ -318,8 +318,8 @@ def test_store_list_tells_of_every_run_and_of_a_file(database: str, tmp_path: Pa
     path = copied(url, tmp_path / "day.db")
     rows = [json.loads(line) for line in said("store", "list", database, "--json")[1].splitlines()]
     assert [(row["store"], row["cells"], row["version"], row["writer"]) for row in rows] == [
-        (f"{database}?run=night", 6, 2, None),
-        (f"{database}?run=day", 4, 2, None),
+        (f"{database}?run=night", 6, 3, None),
+        (f"{database}?run=day", 4, 3, None),
     ]
     (one,) = [json.loads(line) for line in said("store", "list", str(path), "--json")[1].splitlines()]
     same = ("version", "created_by", "events", "cells", "kept_bytes", "writer")
