@@ -14,13 +14,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BENCHMARKS := $(filter-out tests/benchmarks/mutate_core.py tests/benchmarks/_%,$(wildcard tests/benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fmt bench mutate clean
+.PHONY: help demo test lint fmt crds bench mutate clean
 
 help:
 	@echo "make demo    gate two profiles of a small model on two real llama.cpp servers, about five minutes"
 	@echo "make test    every test, on real servers and a real browser"
 	@echo "make lint    ruff, mypy --strict and the import layers"
 	@echo "make fmt     format the code"
+	@echo "make crds    write manifests/crds anew from the types"
 	@echo "make bench   the measured ratios, a table each (long)"
 	@echo "make mutate  change the core one number or comparison at a time; the unit tests must notice (long)"
 	@echo "make clean   remove the virtual environment and what tools left; stores under .prefillgate stay"
@@ -63,6 +64,9 @@ lint: $(VENV)/.installed-dev
 fmt: $(VENV)/.installed-dev
 	@$(BIN)/ruff check --fix --exit-zero --quiet .
 	@$(BIN)/ruff format .
+
+crds: $(VENV)/.installed-dev
+	@$(BIN)/python -m prefillgate.api.kinds.crd manifests/crds
 
 bench: $(VENV)/.installed-dev
 	@status=0; for script in $(BENCHMARKS); do \

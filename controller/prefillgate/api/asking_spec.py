@@ -31,9 +31,13 @@ ANSWER_SCHEMA: dict[str, Any] = {
 class Exec(WireModel):
     """A program and its arguments; what stands on its standard input, and how long it may take."""
 
-    arguments: list[Argument] = Field(min_length=1, max_length=MAX_ARGUMENTS)
-    input: Literal["Content", "Json"] = "Content"
-    timeout_seconds: int = Field(default=30, ge=1, le=3600)
+    arguments: list[Argument] = Field(
+        min_length=1, max_length=MAX_ARGUMENTS, description="The program and what it is given; no shell reads it."
+    )
+    input: Literal["Content", "Json"] = Field(
+        default="Content", description="What stands on its standard input: the text, or an object with all of it."
+    )
+    timeout_seconds: int = Field(default=30, ge=1, le=3600, description="After so long it is ended: an Error.")
 
     @model_validator(mode="after")
     def _can_be_started(self) -> Exec:
@@ -47,17 +51,19 @@ class Exec(WireModel):
 class Judge(WireModel):
     """A rubric, the model that applies it, and labelled examples that tell how well it does."""
 
-    rubric: str = Field(min_length=1, max_length=20_000)
-    url: str = Field(min_length=1, max_length=2048)
-    model: str = Field(min_length=1, max_length=256)
-    shows: Literal["Output", "PromptAndOutput"] = "Output"
-    examples: PathText | None = None
-    timeout_seconds: int = Field(default=120, ge=1, le=3600)
-    max_tokens: int = Field(default=400, ge=16, le=100_000)
-    api_key_variable: str | None = Field(default=None, max_length=128, pattern=VARIABLE)
-    header_file: PathText | None = None
-    ca_file: PathText | None = None
-    proxy: PathText | None = None
+    rubric: str = Field(min_length=1, max_length=20_000, description="What makes an output good or bad, in words.")
+    url: str = Field(min_length=1, max_length=2048, description="The base URL of the server that judges; neither arm.")
+    model: str = Field(min_length=1, max_length=256, description="The model that judges.")
+    shows: Literal["Output", "PromptAndOutput"] = Field(default="Output", description="What the judge is shown.")
+    examples: PathText | None = Field(default=None, description="A JSONL file of outputs that people have labelled.")
+    timeout_seconds: int = Field(default=120, ge=1, le=3600, description="How long three attempts may take.")
+    max_tokens: int = Field(default=400, ge=16, le=100_000, description="The token limit of its answer.")
+    api_key_variable: str | None = Field(
+        default=None, max_length=128, pattern=VARIABLE, description="The variable that holds its API key."
+    )
+    header_file: PathText | None = Field(default=None, description="Headers to send, one `Name: value` a line.")
+    ca_file: PathText | None = Field(default=None, description="Certificates (PEM) to trust.")
+    proxy: PathText | None = Field(default=None, description="http://HOST:PORT of a proxy to go through.")
 
     @model_validator(mode="after")
     def _is_base_url(self) -> Judge:

@@ -25,13 +25,14 @@ from pydantic.alias_generators import to_camel
 from prefillgate.api.asking_spec import Exec, Judge
 from prefillgate.api.check_type import SHORT_FORMS, CheckType
 from prefillgate.api.errors import Problem, shown
-from prefillgate.api.model import WireModel, validate
+from prefillgate.api.model import CelRule, WireModel, validate, with_rules
 from prefillgate.api.strict_yaml import FieldPath, field_name
 from prefillgate.core.flags import REPORTED_ONLY
 from prefillgate.core.quality_expect import NotStrictJson, parse_json
 
 MAX_CHECKS = 50
 NAME_PATTERN = "^[a-z0-9][a-z0-9_.-]{0,62}$"
+WORDS_PATTERN = r"^[\p{L}\p{M}\p{N}_][\p{L}\p{M}\p{N}_ -]*$"  # not \w, which is ASCII alone where Go reads it
 
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
 Word = Annotated[str, Field(min_length=1, max_length=64)]
@@ -42,19 +43,35 @@ KEPT_NAMES = REPORTED_ONLY | {kind.default_name for kind in FIXED_NAMES}  # the 
 
 
 class MinWords(WireModel):
-    words: int = Field(default=20, ge=1, le=100_000)
+    words: int = Field(default=20, ge=1, le=100_000, description="An output with fewer words is bad.")
 
 
 class BareVerdict(WireModel):
-    keyword: str = Field(default="VERDICT", min_length=1, max_length=40, pattern=r"^\w[\w -]*$")
-    verdicts: list[Word] = Field(default_factory=list, max_length=20)
-    rationale_words: int = Field(default=4, ge=1, le=10_000)
-    mode: Literal["IfPresent", "Require"] = "IfPresent"
+    keyword: str = Field(
+        default="VERDICT",
+        min_length=1,
+        max_length=40,
+        pattern=WORDS_PATTERN,
+        description="The word before the colon of a verdict line.",
+    )
+    verdicts: list[Word] = Field(
+        default_factory=list, max_length=20, description="The verdicts there are. Left out: whatever stands there."
+    )
+    rationale_words: int = Field(
+        default=4, ge=1, le=10_000, description="With fewer words beside the verdict line the output is bad."
+    )
+    mode: Literal["IfPresent", "Require"] = Field(
+        default="IfPresent", description="Require: an output without a verdict line is bad too."
+    )
 
 
 class Regex(WireModel):
-    must_match: Text | None = None
-    must_not_match: Text | None = None
+    model_config = with_rules(
+        CelRule("has(self.mustMatch) || has(self.mustNotMatch)", "mustMatch or mustNotMatch is wanted")
+    )
+
+    must_match: Text | None = Field(default=None, description="An RE2 pattern; an output without a match is bad.")
+    must_not_match: Text | None = Field(default=None, description="An RE2 pattern; an output with a match is bad.")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Regex:
@@ -64,48 +81,103 @@ class Regex(WireModel):
 
 
 class JsonSchema(WireModel):
-    json_schema: dict[str, Any] = Field(alias="schema", max_length=1000)
+    json_schema: dict[str, Any] = Field(
+        alias="schema", max_length=1000, description="A JSON Schema without remote references."
+    )
 
 
 class Cel(WireModel):
-    expression: Text
+    expression: Text = Field(
+        description="A CEL expression over content, reasoning, tool_calls, finish_reason, words, case_id; false is bad."
+    )
 
 
 class FinishReason(WireModel):
-    allowed: list[Word] = Field(default=["stop", "tool_calls"], min_length=1, max_length=20)
+    allowed: list[Word] = Field(
+        default=["stop", "tool_calls"], min_length=1, max_length=20, description="Any other finish reason is bad."
+    )
 
 
 class Loop(WireModel):
-    repeats: int = Field(default=4, ge=2, le=1000)
-    characters: int = Field(default=60, ge=8, le=100_000)
+    repeats: int = Field(default=4, ge=2, le=1000, description="So many repeats of a block in a row are bad.")
+    characters: int = Field(default=60, ge=8, le=100_000, description="How long they must be together.")
 
 
 class TemplateTokens(WireModel):
-    additional: list[Word] = Field(default_factory=list, max_length=50)
-    ignored: list[Word] = Field(default_factory=list, max_length=50)
+    additional: list[Word] = Field(
+        default_factory=list, max_length=50, description="Further texts that are control tokens."
+    )
+    ignored: list[Word] = Field(default_factory=list, max_length=50, description="Texts that are none after all.")
 
 
 class Plugin(WireModel):
-    entry_point: str = Field(min_length=1, max_length=100)
-    parameters: dict[Word, Annotated[str, Field(max_length=4096)]] = Field(default_factory=dict, max_length=50)
+    entry_point: str = Field(
+        min_length=1, max_length=100, description="The entry point, in the group prefillgate.checks."
+    )
+    parameters: dict[Word, Annotated[str, Field(max_length=4096)]] = Field(
+        default_factory=dict, max_length=50, description="What the plug-in is called with."
+    )
+
+
+PARAMETERS: dict[str, Callable[[], WireModel] | None] = {
+    "min_words": MinWords,
+    "bare_verdict": BareVerdict,
+    "regex": None,
+    "json_schema": None,
+    "cel": None,
+    "finish_reason": FinishReason,
+    "loop": Loop,
+    "template_tokens": TemplateTokens,
+    "plugin": None,
+    "exec": None,
+    "judge": None,
+}
+REQUIRED_PARAMETERS = tuple(name for name, default in PARAMETERS.items() if default is None)
+
+
+def _check_rules() -> tuple[CelRule, ...]:
+    """What `CheckModel._own_parameters_only` says, for an API server."""
+    kinds = {kind.default_name: kind.value for kind in CheckType}
+    own = [f"(!has(self.{to_camel(name)}) || self.type == '{kinds[name]}')" for name in PARAMETERS]
+    needed = [f"(self.type != '{kinds[name]}' || has(self.{to_camel(name)}))" for name in REQUIRED_PARAMETERS]
+    fixed = [f"(self.type != '{kind}' || self.name == '{kind.default_name}')" for kind in FIXED_NAMES]
+    kept = [
+        f"(self.name != '{name}' || self.type == '{kinds[name]}')" if name in kinds else f"self.name != '{name}'"
+        for name in sorted(KEPT_NAMES)
+    ]
+    return (
+        CelRule("self.type != 'Expect'", "Expect is not declared: a case that carries `expect` gets it"),
+        CelRule(" && ".join(own), "parameters of another check stand here; a check has those of its own type alone"),
+        CelRule(" && ".join(needed), "a check of this type needs its parameters under its own key"),
+        CelRule(f"!has(self.name) || ({' && '.join(fixed)})", "a check of this type keeps its own name; leave it out"),
+        CelRule(f"!has(self.name) || ({' && '.join(kept)})", "this name is kept for the gate's own use; take another"),
+    )
 
 
 class CheckModel(WireModel):
     """One entry of a list of checks. Only the parameters of its own type may be given."""
 
-    type: CheckType = Field(strict=False)
-    name: str | None = Field(default=None, min_length=1, max_length=63, pattern=NAME_PATTERN)
-    min_words: MinWords | None = None
-    bare_verdict: BareVerdict | None = None
-    regex: Regex | None = None
-    json_schema: JsonSchema | None = None
-    cel: Cel | None = None
-    finish_reason: FinishReason | None = None
-    loop: Loop | None = None
-    template_tokens: TemplateTokens | None = None
-    plugin: Plugin | None = None
-    exec: Exec | None = None
-    judge: Judge | None = None
+    model_config = with_rules(*_check_rules())
+
+    type: CheckType = Field(strict=False, description="What is looked at; its parameters stand under its own key.")
+    name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=63,
+        pattern=NAME_PATTERN,
+        description="What its outcomes go by. Left out: the type in small letters, as bare_verdict.",
+    )
+    min_words: MinWords | None = Field(default=None, description="Of type MinWords: how many words.")
+    bare_verdict: BareVerdict | None = Field(default=None, description="Of type BareVerdict: what a verdict is.")
+    regex: Regex | None = Field(default=None, description="Of type Regex: the patterns.")
+    json_schema: JsonSchema | None = Field(default=None, description="Of type JsonSchema: the schema.")
+    cel: Cel | None = Field(default=None, description="Of type Cel: the expression.")
+    finish_reason: FinishReason | None = Field(default=None, description="Of type FinishReason: the good ones.")
+    loop: Loop | None = Field(default=None, description="Of type Loop: what a loop is.")
+    template_tokens: TemplateTokens | None = Field(default=None, description="Of type TemplateTokens: which.")
+    plugin: Plugin | None = Field(default=None, description="Of type Plugin: which one, and its parameters.")
+    exec: Exec | None = Field(default=None, description="Of type Exec, in policy files alone: the program.")
+    judge: Judge | None = Field(default=None, description="Of type Judge, in policy files alone: the model.")
 
     @model_validator(mode="after")
     def _own_parameters_only(self) -> CheckModel:
@@ -123,22 +195,6 @@ class CheckModel(WireModel):
             kept = f"the name {self.name} is kept for the gate's own use"
             raise ValueError(f"{kept}; a check of type {self.type} needs another")
         return self
-
-
-PARAMETERS: dict[str, Callable[[], WireModel] | None] = {
-    "min_words": MinWords,
-    "bare_verdict": BareVerdict,
-    "regex": None,
-    "json_schema": None,
-    "cel": None,
-    "finish_reason": FinishReason,
-    "loop": Loop,
-    "template_tokens": TemplateTokens,
-    "plugin": None,
-    "exec": None,
-    "judge": None,
-}
-REQUIRED_PARAMETERS = tuple(name for name, default in PARAMETERS.items() if default is None)
 
 
 @dataclass(frozen=True, slots=True)

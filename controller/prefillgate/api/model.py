@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -12,6 +14,7 @@ from prefillgate.api.errors import Problem, shown
 from prefillgate.api.strict_yaml import FieldPath, field_name
 
 M = TypeVar("M", bound="WireModel")
+RULES_KEY = "x-kubernetes-validations"
 
 
 class WireModel(BaseModel):
@@ -27,13 +30,47 @@ class WireModel(BaseModel):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class CelRule:
+    """A rule over several fields in CEL, which an API server applies at admission; `message` says what is wanted.
+
+    Whatever a rule says a validator of the same type says too: not every spec comes by way of an API server.
+    `field_path` names a field below, where it alone is at fault (`.spec.checks`).
+    """
+
+    rule: str
+    message: str
+    field_path: str | None = None
+
+    @property
+    def entry(self) -> dict[str, str]:
+        """The rule as a schema holds it."""
+        at_field = {} if self.field_path is None else {"fieldPath": self.field_path}
+        return {"rule": self.rule, "message": self.message, **at_field}
+
+
+def with_rules(*rules: CelRule) -> ConfigDict:
+    """The `model_config` of a type whose values also keep `rules`; they stand in its JSON schema."""
+    entries: list[Any] = [each.entry for each in rules]
+    return ConfigDict(json_schema_extra={RULES_KEY: entries})
+
+
+def map_list(*keys: str) -> dict[str, Any]:
+    """`json_schema_extra` of a list whose items are told apart by these fields, as an API server merges it."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
 def validate(model: type[M], value: Any) -> tuple[M | None, tuple[tuple[FieldPath, Problem], ...]]:
     """`value` as `model`, or what is wrong with it: each problem with the path of its field (`where` is empty)."""
     try:
         return model.model_validate(value), ()
     except ValidationError as error:
-        schema = model.model_json_schema(by_alias=True)
-        return None, tuple(_problems(error, schema))
+        return None, tuple(_problems(error, _schema_of(model)))
+
+
+@cache
+def _schema_of(model: type[WireModel]) -> dict[str, Any]:
+    return model.model_json_schema(by_alias=True)
 
 
 def _problems(error: ValidationError, schema: dict[str, Any]) -> Iterator[tuple[FieldPath, Problem]]:

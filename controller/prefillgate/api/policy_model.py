@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from prefillgate.api.check_spec import MAX_CHECKS, NAME_PATTERN, CheckModel, name_twice
-from prefillgate.api.model import WireModel
+from prefillgate.api.model import CelRule, WireModel, map_list, with_rules
 
 API_VERSION = "prefillgate.io/v1alpha1"
 KIND = "PromotionPolicy"
@@ -30,10 +30,29 @@ class Metadata(WireModel):
 class Alarm(WireModel):
     """CUSUM of the log-likelihood ratio healthy rate against bad rate (STATISTICS.md section 3)."""
 
-    healthy_rate_basis_points: int = Field(default=500, ge=1, le=9998)
-    bad_rate_basis_points: int = Field(default=3000, ge=2, le=9999)
-    threshold: int = Field(default=10, ge=2, le=1_000_000)
-    watch_threshold: int = Field(default=100, ge=2, le=1_000_000)
+    model_config = with_rules(
+        CelRule(
+            "(has(self.healthyRateBasisPoints) ? self.healthyRateBasisPoints : 500) < "
+            "(has(self.badRateBasisPoints) ? self.badRateBasisPoints : 3000)",
+            "badRateBasisPoints (3000 if left out) must be above healthyRateBasisPoints (500 if left out)",
+        )
+    )
+
+    healthy_rate_basis_points: int = Field(
+        default=500, ge=1, le=9998, description="The rate of bad prefills that is no alarm, in hundredths of a percent."
+    )
+    bad_rate_basis_points: int = Field(
+        default=3000,
+        ge=2,
+        le=9999,
+        description="The rate of bad prefills to be alarmed at, in hundredths of a percent.",
+    )
+    threshold: int = Field(
+        default=10, ge=2, le=1_000_000, description="How much likelier the bad rate must be than the healthy one."
+    )
+    watch_threshold: int = Field(
+        default=100, ge=2, le=1_000_000, description="The same for the watch after promotion, which looks for months."
+    )
 
     @model_validator(mode="after")
     def _apart(self) -> Alarm:
@@ -46,29 +65,73 @@ class Alarm(WireModel):
 class Replicate(WireModel):
     """The fresh paired replicate (STATISTICS.md section 4)."""
 
-    planned_baseline_rate_basis_points: int = Field(default=200, ge=1, le=9998)
-    planned_candidate_rate_basis_points: int = Field(default=4000, ge=2, le=9999)
-    threshold: int = Field(default=40, ge=40, le=1_000_000)
-    futility_basis_points: int = Field(default=500, ge=0, le=9999)
-    clean_units: int = Field(default=8, ge=1, le=1000)
-    max_pairs: int = Field(default=30, ge=1, le=1000)
-    max_cached_tokens: int = Field(default=32, ge=0, le=32)
-    gap_seconds: int = Field(default=600, ge=0, le=604_800)
-    max_attempts: int = Field(default=2, ge=0, le=20)
+    planned_baseline_rate_basis_points: int = Field(
+        default=200, ge=1, le=9998, description="The baseline's bad rate that the test is sized for."
+    )
+    planned_candidate_rate_basis_points: int = Field(
+        default=4000, ge=2, le=9999, description="The candidate's bad rate that the test is sized for."
+    )
+    threshold: int = Field(
+        default=40,
+        ge=40,
+        le=1_000_000,
+        description="The e-value at which the first replicate confirms; later ones need more, by a fixed rule.",
+    )
+    futility_basis_points: int = Field(
+        default=500, ge=0, le=9999, description="An e-value at or below this many ten-thousandths ends it as futile."
+    )
+    clean_units: int = Field(
+        default=8, ge=1, le=1000, description="So many clean candidate prefills at its start end it as clean."
+    )
+    max_pairs: int = Field(default=30, ge=1, le=1000, description="Pairs of prefills after which it ends undecided.")
+    max_cached_tokens: int = Field(
+        default=32, ge=0, le=32, description="Tokens that a prefill may take from a cache and still count in it."
+    )
+    gap_seconds: int = Field(
+        default=600, ge=0, le=604_800, description="How long after the last bad cell it begins, without a restart."
+    )
+    max_attempts: int = Field(default=2, ge=0, le=20, description="How many replicates one rollout may run.")
 
 
 class Throughput(WireModel):
     """Decode throughput (STATISTICS.md section 8)."""
 
-    mode: Literal["Require", "Report"] = "Require"
-    margin_basis_points: int = Field(default=-500, ge=-9000, le=10_000)
-    alpha_basis_points: int = Field(default=500, ge=1, le=500)
-    min_pairs: int = Field(default=6, ge=6, le=1000)
-    max_pairs: int = Field(default=40, ge=6, le=1000)
-    min_output_tokens: int = Field(default=32, ge=2, le=100_000)
-    planned_cv_basis_points: int = Field(default=400, ge=10, le=10_000)
-    max_prompts: int = Field(default=12, ge=1, le=1000)
-    slow_ratio_percent: int = Field(default=80, ge=1, le=99)
+    model_config = with_rules(
+        CelRule(
+            "(has(self.maxPairs) ? self.maxPairs : 40) >= (has(self.minPairs) ? self.minPairs : 6)",
+            "maxPairs (40 if left out) must be at least minPairs (6 if left out)",
+        )
+    )
+
+    mode: Literal["Require", "Report"] = Field(
+        default="Require", description="Require: promotion needs a speed that is not worse. Report: it is only shown."
+    )
+    margin_basis_points: int = Field(
+        default=-500,
+        ge=-9000,
+        le=10_000,
+        description="The smallest change of decode speed that is accepted, in hundredths of a percent.",
+    )
+    alpha_basis_points: int = Field(
+        default=500, ge=1, le=500, description="How often a slower candidate may pass, in hundredths of a percent."
+    )
+    min_pairs: int = Field(default=6, ge=6, le=1000, description="Pairs of cells before anything is said of speed.")
+    max_pairs: int = Field(default=40, ge=6, le=1000, description="Pairs of cells that speed may cost.")
+    min_output_tokens: int = Field(
+        default=32, ge=2, le=100_000, description="Cells with fewer output tokens give no pair."
+    )
+    planned_cv_basis_points: int = Field(
+        default=400,
+        ge=10,
+        le=10_000,
+        description="The spread (coefficient of variation) of a cell's speed that the test is sized for.",
+    )
+    max_prompts: int = Field(
+        default=12, ge=1, le=1000, description="Of how many prompts the speed must be known before promotion."
+    )
+    slow_ratio_percent: int = Field(
+        default=80, ge=1, le=99, description="A cell below this share of its prompt's baseline speed is slow."
+    )
 
     @model_validator(mode="after")
     def _room_for_pairs(self) -> Throughput:
@@ -80,26 +143,88 @@ class Throughput(WireModel):
 class FlagModel(WireModel):
     """A named outcome, bad when any of its checks fails. Every flag must satisfy the acceptance table."""
 
-    name: Name
-    checks: list[Name] = Field(min_length=1, max_length=MAX_CHECKS)
+    name: Name = Field(description="What the flag is called in reports; one of its own for each.")
+    checks: list[Name] = Field(
+        min_length=1, max_length=MAX_CHECKS, description="Names of the checks whose failure makes it bad."
+    )
 
 
 class PolicySpec(WireModel):
-    margin_percent: int | None = Field(default=None, ge=1, le=99)
-    margin_basis_points: int | None = Field(default=None, ge=1, le=9999)
-    alpha_basis_points: int = Field(default=500, ge=1, le=5000)
-    acceptance: list[Units] | None = Field(default=None, min_length=1, max_length=20)
-    budget_prefills: int | None = Field(default=None, ge=1, le=1_000_000)
-    healthy_rate_basis_points: int = Field(default=100, ge=0, le=9999)
-    baseline_pass_prefills: int = Field(default=8, ge=1, le=1000)
-    refusals: int = Field(default=3, ge=1, le=100)
-    deadline_seconds: int | None = Field(default=None, ge=1, le=31_536_000)
-    aa_check: Literal["Enabled", "Disabled"] = "Disabled"
-    alarm: Alarm = Field(default_factory=Alarm)
-    replicate: Replicate = Field(default_factory=Replicate)
-    throughput: Throughput = Field(default_factory=Throughput)
-    checks: list[CheckModel] | None = Field(default=None, max_length=MAX_CHECKS)
-    flags: list[FlagModel] = Field(default_factory=list, max_length=10)
+    """How bad a candidate may be, how sure the gate must be of it, and what it may spend to find out."""
+
+    model_config = with_rules(
+        CelRule(
+            "has(self.marginPercent) != has(self.marginBasisPoints)",
+            "one of marginPercent (1 to 99) and marginBasisPoints (1 to 9999) is wanted",
+        ),
+        CelRule(
+            "!has(self.checks) || self.checks.all(c, !has(c.name) || "
+            "self.checks.exists_one(d, has(d.name) && d.name == c.name))",
+            "two checks have the same name; give each a name of its own",
+        ),
+    )
+
+    margin_percent: int | None = Field(
+        default=None, ge=1, le=99, description="The bad rate that must be excluded before promotion, in percent."
+    )
+    margin_basis_points: int | None = Field(
+        default=None, ge=1, le=9999, description="The same in hundredths of a percent; give one of the two."
+    )
+    alpha_basis_points: int = Field(
+        default=500,
+        ge=1,
+        le=5000,
+        description="How often a candidate as bad as the margin may be promoted, in hundredths of a percent.",
+    )
+    acceptance: list[Units] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=20,
+        description="Fresh prefills at which 0, 1, 2 ... bad ones still promote. Left out: computed from margin and "
+        "alpha.",
+    )
+    budget_prefills: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Fresh prefills that may be spent on both arms. Left out: 125 more than the last acceptance entry, "
+        "150 at least.",
+    )
+    healthy_rate_basis_points: int = Field(
+        default=100,
+        ge=0,
+        le=9999,
+        description="The bad rate of a healthy profile on this set, for the chance to be promoted that is told before "
+        "a run.",
+    )
+    baseline_pass_prefills: int = Field(
+        default=8, ge=1, le=1000, description="Baseline prefills run first, to see that the checks pass on it."
+    )
+    refusals: int = Field(
+        default=3, ge=1, le=100, description="Refusals in a row after which a candidate counts as unavailable."
+    )
+    deadline_seconds: int | None = Field(
+        default=None, ge=1, le=31_536_000, description="After so long a run holds. Left out: no deadline."
+    )
+    aa_check: Literal["Enabled", "Disabled"] = Field(
+        default="Disabled", description="Whether a run begins by comparing the baseline with itself."
+    )
+    alarm: Alarm = Field(default_factory=Alarm, description="When bad prefills raise an alarm.")
+    replicate: Replicate = Field(
+        default_factory=Replicate, description="The fresh comparison that must confirm an alarm before a rollback."
+    )
+    throughput: Throughput = Field(default_factory=Throughput, description="What is asked of decode speed.")
+    checks: list[CheckModel] | None = Field(
+        default=None,
+        max_length=MAX_CHECKS,
+        description="What makes an output bad. Left out: NotEmpty, Loop, TemplateTokens and BareVerdict.",
+    )
+    flags: list[FlagModel] = Field(
+        default_factory=list,
+        max_length=10,
+        description="Named outcomes that are judged apart. Left out: one flag, bad when any check fails.",
+        json_schema_extra=map_list("name"),
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> PolicySpec:

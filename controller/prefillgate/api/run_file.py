@@ -21,6 +21,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from prefillgate.api.access import Access, check_proxy, check_variable
+from prefillgate.api.areas import AREAS as AREAS
+from prefillgate.api.areas import Area
 from prefillgate.api.errors import PolicyError, Problem, RunFileError, clean, shown
 from prefillgate.api.model import WireModel, validate
 from prefillgate.api.policy import DEFAULT_POLICY, PolicyDocument, load_policy, policy_of
@@ -31,16 +33,6 @@ from prefillgate.api.urls import check_url as check_url
 from prefillgate.core.acceptance import NAMED_POLICIES
 from prefillgate.core.journal import Difference
 from prefillgate.core.shape import Isolation
-
-AREAS = {
-    "LayerPlacement": "layer placement",
-    "DraftHead": "draft head",
-    "KvCache": "KV cache",
-    "Weights": "weights",
-    "Build": "build",
-    "Other": "other",
-}
-
 
 MOST_SERVERS = 64  # of one arm
 LONGEST_URL = 2048  # characters
@@ -114,10 +106,12 @@ class GatewayModel(ServerModel):
 
 
 class DifferenceModel(WireModel):
-    area: Literal["LayerPlacement", "DraftHead", "KvCache", "Weights", "Build", "Other"]
-    name: str = Field(min_length=1, max_length=128)
-    baseline: str | None = Field(default=None, max_length=1024)
-    candidate: str | None = Field(default=None, max_length=1024)
+    """One difference between the two profiles that the run is about."""
+
+    area: Area = Field(description="What it belongs to.")
+    name: str = Field(min_length=1, max_length=128, description="What it is called, as a hold names it.")
+    baseline: str | None = Field(default=None, max_length=1024, description="Its value on the baseline.")
+    candidate: str | None = Field(default=None, max_length=1024, description="Its value on the candidate.")
 
 
 Word = Annotated[str, Field(min_length=1, max_length=4096)]

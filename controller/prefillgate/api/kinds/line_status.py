@@ -1,0 +1,120 @@
+"""What a ServingLine's status says. It is a function of the spec and the evidence store; people never write it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from prefillgate.api.kinds.common import (
+    BasisPoints,
+    Conditions,
+    Count,
+    DecisionWord,
+    Digest,
+    HandledOverride,
+    Line,
+    Moment,
+    Notices,
+    ObjectName,
+    ProfileSeen,
+    PromotionWord,
+    RollbackWord,
+    StatusModel,
+    TemplateSeen,
+)
+from prefillgate.api.model import map_list
+
+MOST_REJECTED = 50  # the oldest give way; the store remembers them all
+
+
+class PromotedProfile(ProfileSeen):
+    """The profile in production: the baseline of the next rollout."""
+
+    since: Moment = Field(description="Since when it is the promoted one.")
+    how: Literal["FirstSeen", "Promoted", "Overridden"] = Field(
+        description="FirstSeen: it served when the line was first seen. Promoted: by the gate. Overridden: by a person."
+    )
+    rollout: ObjectName | None = Field(default=None, description="The ProfileRollout that promoted it.")
+    template: TemplateSeen | None = Field(default=None, description="Where its pod template is kept.")
+
+
+class RejectedProfile(StatusModel):
+    """A profile that was not promoted, and is not replayed again unless asked."""
+
+    digest: Digest = Field(description="The rejected profile's digest.")
+    rollout: ObjectName = Field(description="The ProfileRollout that rejected it.")
+    reason: str = Field(max_length=63, description="Why, in one word.")
+    at: Moment = Field(description="When it was rejected.")
+
+
+class FloorSeen(StatusModel):
+    """The baseline against itself, as last measured."""
+
+    baseline_digest: Digest = Field(description="The digest of the profile that was measured.")
+    at: Moment = Field(description="When it ended.")
+    instrument: Literal["Sound", "Broken", "Unknown"] = Field(
+        description="Sound: two passes over the same profile agree. Broken: they differ, and nothing is judged. "
+        "Unknown: they could not tell."
+    )
+    prefills: Count = Field(description="Fresh prefills of both passes.")
+    bad_prefills: Count = Field(description="Bad ones among them.")
+    throughput_cv_basis_points: BasisPoints | None = Field(
+        default=None, description="The spread of a cell's decode speed, in hundredths of a percent."
+    )
+    identical_basis_points: BasisPoints | None = Field(
+        default=None,
+        description="The share of prompts with the same answer in both passes, in hundredths of a percent.",
+    )
+    message: Line | None = Field(default=None, description="What was found, in words.")
+
+
+class WatchSeen(StatusModel):
+    """The replays after the promotion."""
+
+    last_at: Moment | None = Field(default=None, description="When the last one ended.")
+    next_at: Moment | None = Field(default=None, description="When the next one is due.")
+    prefills: Count = Field(description="Fresh prefills of all of them since the promotion.")
+    bad_prefills: Count = Field(description="Bad ones among them.")
+    alarm: bool = Field(description="Whether an alarm stands that no replicate has answered.")
+
+
+class ServingLineStatus(StatusModel):
+    """What is known of the line."""
+
+    observed_generation: Count | None = Field(
+        default=None, description="The generation of the spec that all of this was judged by."
+    )
+    conditions: Conditions | None = Field(default=None, description="What holds for the line now.")
+    decision: DecisionWord | None = Field(default=None, description="What the current or last rollout says.")
+    promotion: PromotionWord | None = Field(default=None, description="Whether its candidate may be promoted.")
+    rollback: RollbackWord | None = Field(default=None, description="Whether its candidate may be rolled back.")
+    prefills: Annotated[str, Field(max_length=64)] | None = Field(
+        default=None, description="Bad and all fresh prefills of its candidate, as `0 bad of 32`."
+    )
+    reason: str | None = Field(default=None, max_length=63, description="Why the decision is what it is, in one word.")
+    current_rollout: ObjectName | None = Field(default=None, description="The current or last ProfileRollout.")
+    candidate: ProfileSeen | None = Field(default=None, description="The candidate's profile, as last read.")
+    differences: Annotated[list[Line], Field(max_length=64)] | None = Field(
+        default=None, description="What differs between the promoted profile and the candidate, in words."
+    )
+    promoted_profile: PromotedProfile | None = Field(
+        default=None, description="The profile in production: the baseline. A store that is lost never lowers it."
+    )
+    previous_profile: PromotedProfile | None = Field(
+        default=None, description="The one before it, which a rollback would bring back."
+    )
+    rejected_profiles: Annotated[list[RejectedProfile], Field(max_length=MOST_REJECTED)] | None = Field(
+        default=None,
+        description="Profiles that are not replayed again unless asked by the annotation prefillgate.io/rerun.",
+        json_schema_extra=map_list("digest"),
+    )
+    floor: FloorSeen | None = Field(default=None, description="The baseline against itself.")
+    watch: WatchSeen | None = Field(default=None, description="The replays after the promotion.")
+    last_handled_override: HandledOverride | None = Field(
+        default=None, description="The last override annotation on the line that was dealt with."
+    )
+    last_handled_rerun: str | None = Field(
+        default=None, max_length=256, description="The last value of the annotation prefillgate.io/rerun dealt with."
+    )
+    notices: Notices | None = Field(default=None, description="What was told to people, newest last.")

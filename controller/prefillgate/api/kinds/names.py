@@ -1,0 +1,55 @@
+"""Every name that the gate gives or reads in a cluster: kinds, annotations, labels, the field manager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GROUP = "prefillgate.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+CATEGORY = "prefillgate"
+
+FIELD_MANAGER = "prefillgate"  # of everything we write, status too
+FINALIZER = f"{GROUP}/finish"
+
+# Read from ProfileRollouts and ServingLines, never from a workload: `kubectl rollout undo` would bring one back.
+OVERRIDE = f"{GROUP}/override"  # promote, hold or rollback
+OVERRIDE_REASON = f"{GROUP}/override-reason"
+OVERRIDE_EXPIRES = f"{GROUP}/override-expires"  # RFC 3339, as 2026-12-01T08:00:00Z
+OVERRIDE_ACTOR = f"{GROUP}/override-actor"  # stamped at admission from the request's user
+OVERRIDE_ANNOTATIONS = (OVERRIDE, OVERRIDE_REASON, OVERRIDE_EXPIRES, OVERRIDE_ACTOR)
+OVERRIDE_VALUES = ("promote", "hold", "rollback")
+OVERRIDE_VERB = "override"  # the custom verb that who overrides must be allowed
+
+RERUN = f"{GROUP}/rerun"  # on a ServingLine or a ProfileRollout; any value that was not handled yet asks once
+
+LINE_LABEL = f"{GROUP}/line"  # on rollouts and jobs: the name of their ServingLine
+CANDIDATE_LABEL = f"{GROUP}/candidate"  # on rollouts and jobs: the first digits of the candidate's digest
+USABLE_BY_LABEL = f"{GROUP}/usable-by"  # on Secrets: without it with the value below the gate reads none
+USABLE_BY_GATE = "gate"
+
+PROMOTED_CONDITION = f"{GROUP}/promoted"  # the readiness gate of a pod
+
+LONGEST_LINE_NAME = 40  # a rollout's and a Job's name is made of it and has at most 63 characters
+
+
+@dataclass(frozen=True, slots=True)
+class KindNames:
+    """What one kind is called. `short` are the names that kubectl takes as well."""
+
+    kind: str
+    plural: str
+    singular: str
+    short: tuple[str, ...]
+
+    @property
+    def crd_name(self) -> str:
+        """The name of its CustomResourceDefinition."""
+        return f"{self.plural}.{GROUP}"
+
+
+SERVING_LINE = KindNames("ServingLine", "servinglines", "servingline", ("sl",))
+PROFILE_ROLLOUT = KindNames("ProfileRollout", "profilerollouts", "profilerollout", ("pro",))
+PROMOTION_POLICY = KindNames("PromotionPolicy", "promotionpolicies", "promotionpolicy", ("ppol",))
+REPLAY_SET = KindNames("ReplaySet", "replaysets", "replayset", ("rset",))
+ALL_NAMES = (SERVING_LINE, PROFILE_ROLLOUT, PROMOTION_POLICY, REPLAY_SET)
