@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from prefillgate.cli import installed, reach
+from prefillgate.cli import installed
 from prefillgate.cli.main import main
 from prefillgate.engines.registry import engine_names
 from prefillgate.hosts.llama_server import LlamaServer
+from prefillgate.runs import reach
 from tests.support.simulated import start_simulated
 
 Doctor = Callable[..., tuple[int, Any, str]]
