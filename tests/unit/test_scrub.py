@@ -246,3 +246,9 @@ def test_hostile_texts_are_read_in_linear_time(hostile: str) -> None:
 
 def test_a_scrubber_that_is_printed_does_not_tell_its_key() -> None:
     assert repr(Scrubber(KEY)) == "Scrubber(counts=Counter())"
+
+
+def test_kinds_that_are_left_are_left_and_the_others_are_not() -> None:
+    text = f"10.0.0.1 a@b.co {SK}"
+    assert Scrubber(KEY, left=frozenset({"ipv4", "email"})).text(text) == f"10.0.0.1 a@b.co {placeholder('token', SK)}"
+    assert Scrubber(KEY, left=frozenset()).text(text) == scrub(text) != text

@@ -68,6 +68,7 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("check", "Apply the output checks to one output on standard input."),
     _entry("replayset", "Lint, show, try, import, record or thin out a replay set."),
     _entry("policy", "Lint a policy file."),
+    _entry("profile", "Print the serving profile of a manifest, and how two of them differ."),
     _entry("plan", "Print an acceptance table, its exact error and its power."),
     _entry("store", "List what stores hold, or lead their tables to another version."),
     _entry("override", "Record a person's decision, or the cause, with a reason."),

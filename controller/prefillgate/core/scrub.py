@@ -123,10 +123,14 @@ PIECE_CHARACTERS = 32_768  # nothing else runs while a pattern does, so a long t
 
 @dataclass(slots=True)
 class Scrubber:
-    """Scrubs texts under one key; `counts` tells how many things of each kind were replaced so far."""
+    """Scrubs texts under one key; `counts` tells how many things of each kind were replaced so far.
+
+    Kinds named in `left` are left alone.
+    """
 
     key: bytes = field(repr=False)
     counts: Counter[str] = field(default_factory=Counter)
+    left: frozenset[str] = frozenset()
 
     def value(self, value: Any, known: tuple[str, ...] = ()) -> Any:
         """A JSON value with every string in it scrubbed; names of fields stay. `known` are secrets by their text."""
@@ -151,7 +155,8 @@ class Scrubber:
 
     def _piece(self, text: str, kinds: list[_Kind]) -> str:
         for kind in kinds:
-            text = self._without(text, kind)
+            if kind.name not in self.left:
+                text = self._without(text, kind)
         return text
 
     def _without(self, text: str, kind: _Kind) -> str:

@@ -1,0 +1,216 @@
+"""A pod that was read, as the part of a profile: every text sealed and bounded, findings in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prefillgate.profiles.environment import Variable
+from prefillgate.profiles.given import Given, load_json, plain, value_of
+from prefillgate.profiles.launch import LLAMA
+from prefillgate.profiles.model import BUILD, DRAFT, KV, OTHER, PLACEMENT, WEIGHTS, Part, Setting, bounded
+from prefillgate.profiles.pod import Beside, Raw, refers
+from prefillgate.profiles.quantization import precision_of
+from prefillgate.profiles.seal import Sealing
+
+MOST_NOTES = 40
+# Variables that every pod has, or every pod of a group, in values of their own.
+GIVEN_BY_PLATFORM = ("HOSTNAME", "HOME", "PATH", "PWD", "LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX")
+SHORT_DIGEST = 12
+DRAFT_PRECISION = "draft-precision"  # the setting that follows from a draft file's name
+_DRAFT_NAMES = ("draft-model", "draft-repository", "speculative-config.model", "speculative_draft_model_path")
+_DRAFT_TOLD = ("speculative-config.quantization", "speculative-draft-model-quantization")
+
+
+def part_of(raw: Raw, sealing: Sealing) -> Part:
+    """The part of a profile that a pod makes. `sealing` has learned the credentials of all pods of the profile."""
+    settings: dict[str, Setting] = {}
+    for setting in _settings(raw, sealing):
+        settings[setting.name] = setting
+    derived = _draft_precision(raw, settings)
+    if derived is not None:
+        settings[derived.name] = derived
+    notes = [sealing.text(note) for note in [*raw.notes, *raw.collected.notes, *raw.launch.notes, *_findings(raw)]]
+    notes += [f"variable {sealing.text(name)} is not known here and stays as written" for name in _unknown(raw)]
+    more = [f"and {len(notes) - MOST_NOTES} more findings"] if len(notes) > MOST_NOTES else []
+    return Part(
+        raw.role,
+        raw.engine,
+        sealing.text(raw.container),
+        raw.why,
+        tuple(settings.values()),
+        tuple([bounded(note) for note in dict.fromkeys(notes)][:MOST_NOTES] + more),
+        tuple(_refusals(raw)),
+        bool(raw.image_id) and all(each.digest for each in raw.others),
+    )
+
+
+def _unknown(raw: Raw) -> list[str]:
+    given = (*raw.variables, *GIVEN_BY_PLATFORM)
+    return [name for name in raw.launch.unknown if name not in given and not name.startswith("KUBERNETES_")]
+
+
+def _settings(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
+    for given in raw.collected.found.values():
+        yield _from_given(given, raw, sealing)
+    if raw.image:
+        yield _image("build", "image", raw.image, raw.image_id, sealing)
+    if raw.launch.program:
+        yield Setting(BUILD, "program", "program", bounded(sealing.text(raw.launch.program)), "command")
+    if raw.launch.wrapper:
+        yield Setting(OTHER, "wrapper", "wrapper", bounded(" ".join(sealing.words(raw.launch.wrapper))), "command")
+    script = _script(raw, sealing)
+    if script:
+        yield Setting(OTHER, "start-script", "start script", bounded(script), "command")
+    for name, value in raw.placement:
+        yield Setting(PLACEMENT, name, sealing.text(name), bounded(sealing.text(value)), "pod spec")
+    yield from _variables(raw, sealing)
+    yield from _mounted(raw, sealing)
+    yield from _beside(raw.others, sealing)
+    for name, value in raw.checksums:
+        yield Setting(OTHER, f"annotation {name}", name, sealing.seal.value(value), "annotation")
+
+
+def _script(raw: Raw, sealing: Sealing) -> str:
+    if raw.launch.script:
+        return sealing.script(raw.launch.script)
+    return "; ".join(" ".join(sealing.words(words)) for words in raw.launch.beside)
+
+
+def _from_given(given: Given, raw: Raw, sealing: Sealing) -> Setting:
+    values = tuple(
+        sealing.text(value) if refers(value, raw.variables) else sealed_value(given.name, value, sealing)
+        for value in given.values
+    )
+    name, words, origin = (sealing.text(each) for each in (given.name, given.words, given.origin))
+    whole = value_of(Given(given.name, given.words, given.area, values, given.origin))
+    return Setting(given.area, bounded(name), bounded(words), bounded(whole), bounded(origin))
+
+
+def sealed_value(name: str, value: str, sealing: Sealing) -> str:
+    """A value under its name; in a JSON object every field under its own."""
+    if sealing.seal.names_credential(name):
+        return sealing.seal.value(value) if value else value
+    loaded = load_json(value)
+    if loaded is not None:
+        return plain(sealing.json(loaded))
+    return sealing.script(value) if any(c.isspace() for c in value) else sealing.text(value)
+
+
+def _image(name: str, words: str, image: str, digest: str | None, sealing: Sealing) -> Setting:
+    text = sealing.text(image)
+    pinned = digest is not None and digest in image
+    short = f" (sha256 {digest[7 : 7 + SHORT_DIGEST]})" if digest is not None and not pinned else ""
+    written = digest if pinned else text
+    return Setting(BUILD, name, words, bounded(text + short), "image", digested=digest or text, written=written)
+
+
+def _variables(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
+    told = {name: each for name, each in raw.variables.items()}
+    for name, value in raw.launch.assigned:
+        told[name] = Variable(name, value, "")
+    for name, each in told.items():
+        if f"env {name}" in raw.read_files:
+            continue
+        value = each.told if each.value is None else sealed_value(name, each.value, sealing)
+        if each.value is None and each.checksums:
+            value += f", checksum {' '.join(sealing.seal.value(text) for text in each.checksums)}"
+        shown = sealing.text(name)
+        yield Setting(_area_of(name), f"env {shown}", shown, bounded(sealing.text(value)), "env")
+
+
+def _area_of(name: str) -> str:
+    if name.endswith("_VISIBLE_DEVICES"):
+        return PLACEMENT
+    if name.startswith(("VLLM_", "SGLANG_", "GGML_", "LLAMA_")):
+        plain_name = name.replace("_", "")
+        return KV if "KVCACHE" in plain_name else DRAFT if "SPEC" in plain_name else OTHER
+    return OTHER
+
+
+def _mounted(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
+    for file in raw.mounts.files:
+        if file.path in raw.read_files:
+            continue
+        value = "not read" if file.text is None else f"digest {sealing.seal.digest(file.text)}"
+        if file.text is None:
+            raw.collected.note(f"ConfigMap {file.config_map} has no key {file.key or 'that is known'}, or was not read")
+        yield Setting(
+            OTHER, f"file {file.path}", f"file {sealing.text(file.path)}", value, f"ConfigMap {file.config_map}"
+        )
+    for where, name, keys in raw.mounts.secrets:
+        yield Setting(OTHER, f"secret {where}", f"secret at {where}", f"Secret {name}, {keys}", "volume")
+
+
+def _beside(others: list[Beside], sealing: Sealing) -> Iterator[Setting]:
+    """Init containers in their order, sidecars by content: what they are called is in no digest."""
+    shown = [(each, *_command(each, sealing)) for each in others]
+    for kind in ("init container", "sidecar"):
+        group = [each for each in shown if each[0].kind == kind]
+        if kind == "sidecar":
+            group.sort(key=lambda each: each[2])
+        for number, (each, text, digested) in enumerate(group, 1):
+            words = f"{kind} {sealing.text(each.name)}"
+            written = f"{sealing.text(each.image)} {text}"
+            yield Setting(
+                OTHER,
+                f"{kind} {number}",
+                words,
+                bounded(written),
+                "pod spec",
+                False,
+                bounded(digested),
+                bounded(written),
+            )
+
+
+def _command(each: Beside, sealing: Sealing) -> tuple[str, str]:
+    words = " ".join(sealing.words(each.words))
+    told = {
+        name: each_one.told if each_one.value is None else sealed_value(name, each_one.value, sealing)
+        for name, each_one in sorted(each.variables.items())
+    }
+    text = " ".join([words, *(f"{name}={value}" for name, value in told.items())]).strip()
+    return text, f"{each.digest or sealing.text(each.image)} {text}"
+
+
+def _draft_precision(raw: Raw, settings: dict[str, Setting]) -> Setting | None:
+    """What the name of the draft file tells of its precision, where nothing else does."""
+    if any(name in settings for name in _DRAFT_TOLD):
+        return None
+    for name in _DRAFT_NAMES:
+        found = precision_of(settings[name].value) if name in settings else None
+        if found is not None:
+            return Setting(DRAFT, DRAFT_PRECISION, "draft head", found, settings[name].origin, derived=True)
+    return None
+
+
+def _refusals(raw: Raw) -> Iterator[str]:
+    for name in raw.collected.found:
+        if "spec-synth-" in name:
+            yield (
+                f"{name.split()[-1]}: drafts are accepted synthetically (ggml-org/llama.cpp#27711), which makes any "
+                "throughput untrue; take --spec-synth-* out of the arguments"
+            )
+
+
+def _findings(raw: Raw) -> Iterator[str]:
+    found = raw.collected.found
+    if not raw.image:
+        yield "the image is not told here"
+    if raw.engine is None:
+        yield "no known engine was found; flags are kept as they stand"
+    if raw.engine == LLAMA:
+        layers = found.get("gpu-layers")
+        fitted = found.get("fit")
+        if (layers is None or layers.values[0] == "auto") and (fitted is None or fitted.values[0] != "off"):
+            yield "--fit picks the GPU layers from free memory at start: equal arguments can differ in placement"
+        drafted = [name for name in ("draft-model", "draft-repository") if name in found]
+        if drafted and "spec-type" not in found and "spec-default" not in found:
+            yield "a draft model without --spec-type is ignored by newer builds"
+        for name in ("draft-max", "draft-min"):
+            if name in found:
+                yield f"{found[name].origin} was removed and stops newer builds"
+    if any(
+        given.area == WEIGHTS and given.name == "load-format" and given.values[0] == "dummy" for given in found.values()
+    ):
+        yield "load format dummy: the weights are random"

@@ -1,0 +1,201 @@
+"""What else a profile is read from: images as pods resolved them, mounted ConfigMaps, facts about Secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefillgate.profiles.fields import items, mapping, text_of
+from prefillgate.profiles.seal import Seal
+
+_IMAGE_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_OF_A_SECRET = ("secret", "token", "cred", "password", "apikey", "api-key")
+SERVICE_ACCOUNT_MOUNT = "secrets/kubernetes.io/serviceaccount"  # every pod is given one
+
+
+@dataclass(frozen=True, slots=True)
+class SecretFacts:
+    """What may be known of a Secret: its keys (None: unknown) and the annotations that are checksums."""
+
+    keys: tuple[str, ...] | None = None
+    checksums: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What stands beside the workload. A name that is missing in a mapping was not read, which is said."""
+
+    seal: Seal = field(repr=False)
+    config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name: key: text, as a pod started
+    secrets: Mapping[str, SecretFacts] = field(default_factory=dict)
+    image_ids: Mapping[str, str] = field(default_factory=dict)  # container: imageID of its pod's status
+    container: str | None = None  # the one that serves, where a person named it
+    engine: str | None = None  # what tells the engine where neither command nor image do: vllm, llama.cpp, sglang
+    ignored: tuple[str, ...] = ()  # variables and containers that admission adds to pods, `*` for anything
+
+
+def image_ids_of(pod: Mapping[str, Any]) -> dict[str, str]:
+    """imageID by container, of every container of a pod whose status tells one."""
+    status = mapping(pod.get("status"), "status")
+    found = {}
+    for kind in ("containerStatuses", "initContainerStatuses"):
+        for at, path in items(status.get(kind), f"status.{kind}"):
+            each = mapping(at, path)
+            if _IMAGE_DIGEST.search(str(each.get("imageID") or "")):
+                found[text_of(each.get("name"), f"{path}.name")] = str(each["imageID"])
+    return found
+
+
+def image_digest(image: str, image_id: str | None) -> str | None:
+    """The digest an image is pinned by, else the one its pod resolved; None: not known."""
+    found = _IMAGE_DIGEST.search(image) or _IMAGE_DIGEST.search(image_id or "")
+    return None if found is None else found[0]
+
+
+def config_map_data(config_map: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of a ConfigMap by key; of binary data its sha256, which is all that a profile needs of it."""
+    found = {str(key): str(value) for key, value in mapping(config_map.get("data"), "data").items()}
+    for key, value in mapping(config_map.get("binaryData"), "binaryData").items():
+        found[str(key)] = f"binary, sha256 {hashlib.sha256(str(value).encode()).hexdigest()}"
+    return found
+
+
+def secret_facts(secret: Mapping[str, Any]) -> SecretFacts:
+    """Keys and checksum annotations of a Secret; no value of its data is looked at.
+
+    The object may be its metadata alone (PartialObjectMetadata): then the keys are unknown.
+    """
+    keys: dict[str, Any] | None = None
+    for name in ("data", "stringData"):
+        if secret.get(name) is not None:
+            keys = {**(keys or {}), **mapping(secret[name], name)}
+    metadata = mapping(secret.get("metadata"), "metadata")
+    annotations = mapping(metadata.get("annotations"), "metadata.annotations")
+    return SecretFacts(
+        None if keys is None else tuple(sorted(map(str, keys))),
+        tuple(sorted((str(name), str(value)) for name, value in annotations.items() if "checksum" in str(name))),
+    )
+
+
+def secret_checksums(annotations: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Those annotations of a pod template that are checksums of a Secret, as charts write them."""
+    return sorted(
+        (str(name), str(value))
+        for name, value in annotations.items()
+        if "checksum" in str(name).lower() and any(word in str(name).lower() for word in _OF_A_SECRET)
+    )
+
+
+def used_config_maps(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the ConfigMaps that a pod spec mounts or takes variables from: what to read before `profile_of`."""
+    return tuple(sorted(set(_used(spec, "configMap", "configMapRef", "configMapKeyRef"))))
+
+
+def used_secrets(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same of Secrets: what to read the metadata of."""
+    return tuple(sorted(set(_used(spec, "secret", "secretRef", "secretKeyRef"))))
+
+
+def _used(spec: Mapping[str, Any], volume: str, all_keys: str, one_key: str) -> Iterator[str]:
+    for each, path in items(spec.get("volumes"), "volumes"):
+        found = mapping(each, path)
+        sources = [found, *(mapping(s, p) for s, p in _projected(found, path))]
+        for source in sources:
+            held = mapping(source.get(volume), f"{path}.{volume}")
+            yield from _names((held.get("name"), held.get("secretName")))
+    for kind in ("containers", "initContainers"):
+        for each, path in items(spec.get(kind), kind):
+            container = mapping(each, path)
+            for entry, at in items(container.get("envFrom"), f"{path}.envFrom"):
+                yield from _names([mapping(mapping(entry, at).get(all_keys), at).get("name")])
+            for entry, at in items(container.get("env"), f"{path}.env"):
+                source = mapping(mapping(entry, at).get("valueFrom"), f"{at}.valueFrom")
+                yield from _names([mapping(source.get(one_key), f"{at}.valueFrom.{one_key}").get("name")])
+
+
+def _projected(volume: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
+    projected = mapping(volume.get("projected"), f"{path}.projected")
+    yield from items(projected.get("sources"), f"{path}.projected.sources")
+
+
+def _names(found: Iterable[Any]) -> Iterator[str]:
+    yield from (name for name in found if isinstance(name, str) and name != "kube-root-ca.crt")
+
+
+@dataclass(frozen=True, slots=True)
+class MountedFile:
+    """A file that a ConfigMap gives a container; `text` None: the ConfigMap or the key was not there."""
+
+    path: str
+    config_map: str
+    key: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mounts:
+    """What of ConfigMaps and Secrets a container finds in its files."""
+
+    files: tuple[MountedFile, ...]
+    secrets: tuple[tuple[str, str, str], ...]  # mount path, secret, keys in words
+
+    def file(self, path: str) -> MountedFile | None:
+        """The mounted file at that path, or None."""
+        return next((each for each in self.files if each.path == path), None)
+
+
+def mounts_of(spec: Mapping[str, Any], container: Mapping[str, Any], at: str, sources: Sources) -> Mounts:
+    """Follow a container's volumeMounts to ConfigMaps and Secrets; `at` is the container's path in the object."""
+    volumes: dict[str, tuple[Mapping[str, Any], str]] = {}
+    base = at.rsplit(".", 1)[0] if "." in at else "spec"
+    for each, path in items(spec.get("volumes"), f"{base}.volumes"):
+        volume = mapping(each, path)
+        volumes[str(volume.get("name"))] = (volume, path)
+    files: list[MountedFile] = []
+    secrets: list[tuple[str, str, str]] = []
+    for each, path in items(container.get("volumeMounts"), f"{at}.volumeMounts"):
+        mount = mapping(each, path)
+        where = text_of(mount.get("mountPath"), f"{path}.mountPath").rstrip("/")
+        if where.endswith(SERVICE_ACCOUNT_MOUNT):
+            continue
+        volume, volume_path = volumes.get(str(mount.get("name")), ({}, path))
+        inner = [volume, *(mapping(s, p) for s, p in _projected(volume, volume_path))]
+        for source in inner:
+            files += _files(source, where, mount.get("subPath"), sources)
+            secrets += _secret_mounts(source, where, sources)
+    return Mounts(tuple(sorted(files, key=lambda each: each.path)), tuple(sorted(secrets)))
+
+
+def _files(source: Mapping[str, Any], where: str, sub_path: Any, sources: Sources) -> Iterator[MountedFile]:
+    held = mapping(source.get("configMap"), "configMap")
+    name = held.get("name")
+    if not isinstance(name, str):
+        return
+    data = sources.config_maps.get(name)
+    chosen = _items(held) or {key: key for key in (data or {})}
+    if data is None and not _items(held):
+        yield MountedFile(where if sub_path else f"{where}/", name, str(sub_path or ""), None)
+    for key, file in sorted(chosen.items()):
+        if sub_path is None:
+            yield MountedFile(f"{where}/{file}", name, key, None if data is None else data.get(key))
+        elif file == sub_path:
+            yield MountedFile(where, name, key, None if data is None else data.get(key))
+
+
+def _secret_mounts(source: Mapping[str, Any], where: str, sources: Sources) -> Iterator[tuple[str, str, str]]:
+    held = mapping(source.get("secret"), "secret")
+    name = held.get("secretName") or held.get("name")
+    if isinstance(name, str):
+        keys = tuple(sorted(_items(held))) or (sources.secrets.get(name) or SecretFacts()).keys
+        yield where, name, "all keys" if keys is None else f"keys {', '.join(keys)}"
+
+
+def _items(held: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for each, path in items(held.get("items"), "items"):
+        entry = mapping(each, path)
+        found[text_of(entry.get("key"), f"{path}.key")] = text_of(entry.get("path"), f"{path}.path")
+    return found
