@@ -25,6 +25,7 @@ from prefillgate.profiles import (
     secret_facts,
 )
 from prefillgate.profiles.model import content
+from prefillgate.profiles.seal import MOST_KNOWN
 from tests.support.manifests import (
     KEY,
     LLAMA_IMAGE,
@@ -259,8 +260,7 @@ def test_a_secret_is_never_looked_into() -> None:
         def items(self) -> Any:
             raise AssertionError("values of the Secret were read")
 
-    data = Untouchable({"token": "x"})
-    assert secret_facts({"data": {key: None for key in data}}).keys == ("token",)
+    assert secret_facts({"data": Untouchable(token="x"), "stringData": Untouchable(b="y")}).keys == ("b", "token")
     assert secret_facts({"metadata": {"name": "s"}}).keys is None
 
 
@@ -297,3 +297,15 @@ def test_further_names_come_from_the_caller(more: tuple[str, ...]) -> None:
     told = values(profile_of(spec, sources(more=more)))
     assert told["house-pass"] == sealed("abc") and told["env HOUSE_PASS"] == sealed("d")
     assert values(profile_of(spec, sources()))["house-pass"] == "abc"
+
+
+def test_more_credentials_than_anybody_writes_out_are_refused() -> None:
+    keys = [f"key-{number:06d}" for number in range(MOST_KNOWN + 1)]
+    assert values(profile(VLLM_IMAGE, "m", "--api-key", *keys[:-1]))["api-key"].startswith("'[sealed-")
+    with pytest.raises(ProfileError, match="more than 1024 credentials are written into it"):
+        profile(VLLM_IMAGE, "m", "--api-key", *keys)
+
+
+def test_of_known_credentials_that_begin_alike_the_longest_is_sealed() -> None:
+    told = values(llama("--api-key", "abcdef,abcdefgh", "--alias", "abcdefgh-abcdef-abcde"))
+    assert told["alias"] == f"{sealed('abcdefgh')}-{sealed('abcdef')}-abcde"

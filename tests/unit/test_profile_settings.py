@@ -114,6 +114,43 @@ def test_no_flag_stands_for_two_settings(table: Any) -> None:
     assert sorted(names) == sorted(set(names))
 
 
+PLACED: list[tuple[str, str, str]] = [
+    (LLAMA_IMAGE, "layer placement", "-ngl -sm -ts -mg -ot --cpu-moe --n-cpu-moe --rpc -dev --fit"),
+    (
+        LLAMA_IMAGE,
+        "draft head",
+        "-md -ngld -ctkd -ctvd --draft-max --draft-min --draft-p-min --spec-type --spec-draft-x",
+    ),
+    (LLAMA_IMAGE, "KV cache", "-ctk -ctv -fa -c -np --cache-ram --cache-reuse --cache-unheard"),
+    (LLAMA_IMAGE, "weights", "-m -hf --lora"),
+    (
+        VLLM_IMAGE,
+        "layer placement",
+        "--tensor-parallel-size --pipeline-parallel-size --data-parallel-size --cpu-offload-gb",
+    ),
+    (VLLM_IMAGE, "draft head", "--speculative-config --spec-method --speculative-unheard"),
+    (VLLM_IMAGE, "KV cache", "--kv-cache-dtype --enable-prefix-caching --max-model-len --kv-unheard"),
+    (VLLM_IMAGE, "weights", "--model --quantization --dtype --revision"),
+    (SGLANG_IMAGE, "layer placement", "--tp-size --pp-size --dp-size --moe-a2a-backend"),
+    (
+        SGLANG_IMAGE,
+        "draft head",
+        "--speculative-algorithm --speculative-draft-model-path --speculative-num-draft-tokens",
+    ),
+    (SGLANG_IMAGE, "draft head", "--speculative-draft-model-quantization --speculative-unheard"),
+    (SGLANG_IMAGE, "KV cache", "--kv-cache-dtype --disable-radix-cache --context-length --hicache-ratio"),
+    (SGLANG_IMAGE, "weights", "--model-path --quantization --dtype"),
+]
+
+
+@pytest.mark.parametrize(
+    ("image", "area", "flag"), [(image, area, flag) for image, area, flags in PLACED for flag in flags.split()]
+)
+def test_every_flag_stands_in_its_area(image: str, area: str, flag: str) -> None:
+    found = [each for each in profile(image, flag, "1").settings if each.origin == flag]
+    assert [each.area for each in found] == [area]
+
+
 def test_areas_and_names_are_those_that_servers_tell() -> None:
     for table in TABLES.values():
         for option in table.options:
@@ -238,7 +275,8 @@ def test_sglang_reads_its_config_file_the_same_way() -> None:
 
 
 def test_presets_of_a_llama_router_are_settings_under_their_section() -> None:
-    text = "version = 1\n[*]\nngl = 99\nc = 4096\n[qwen]\nmodel = /m/q.gguf\nts = 3,1\nLLAMA_ARG_CACHE_RAM = 0\nno-mmap = true\n"
+    text = "version = 1\n[*]\nngl = 99\nc = 4096\n[qwen]\nmodel = /m/q.gguf\nts = 3,1\n"
+    text += "LLAMA_ARG_CACHE_RAM = 0\nno-mmap = true\n"
     found = configured(LLAMA_IMAGE, text, "--models-preset", "/etc/engine/engine.conf", "--fit", "off")
     assert values(found) == {
         "models-preset": "/etc/engine/engine.conf",

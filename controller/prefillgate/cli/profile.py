@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXIT_REFUSED = 10
 STDIN = "-"
-MOST_BYTES = 8 * 1024 * 1024
+MOST_BYTES = 4 * 1024 * 1024
 LEAST_KEY = 16  # characters
 
 

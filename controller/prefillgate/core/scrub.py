@@ -130,7 +130,7 @@ class Scrubber:
 
     key: bytes = field(repr=False)
     counts: Counter[str] = field(default_factory=Counter)
-    left: frozenset[str] = frozenset()
+    left: frozenset[str] = field(default=frozenset(), repr=False)
 
     def value(self, value: Any, known: tuple[str, ...] = ()) -> Any:
         """A JSON value with every string in it scrubbed; names of fields stay. `known` are secrets by their text."""

@@ -77,12 +77,12 @@ def _pairs(baseline: Profile, candidate: Profile) -> list[tuple[Setting | None, 
         leader = found.get(name.partition("/")[2]) if name.startswith("worker/") else None
         if leader is None or _contents(leader) != _contents((one, other)):
             found[name] = (one, other)
-    plain = [_contents(pair) for name, pair in found.items() if not name.startswith("env ")]
+    plain = {_contents(pair) for name, pair in found.items() if not name.startswith("env ")}
     return [pair for name, pair in found.items() if not (name.startswith("env ") and _contents(pair) in plain)]
 
 
-def _contents(pair: Iterable[Setting | None]) -> list[str | None]:
-    return [None if each is None else content(each) for each in pair]
+def _contents(pair: Iterable[Setting | None]) -> tuple[str | None, ...]:
+    return tuple(None if each is None else content(each) for each in pair)
 
 
 def _told_elsewhere(pair: tuple[Setting | None, Setting | None], baseline: Profile, candidate: Profile) -> bool:

@@ -9,7 +9,8 @@ import yaml
 
 from prefillgate.profiles.given import Collected, Given, read_fields, read_key, read_variable
 
-LONGEST_FILE = 1_048_576
+LONGEST_FILE = 4_194_304  # characters
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C where it is there: ten times as fast
 DEEPEST = 32
 PRESET_EVERY = "*"  # the section whose settings hold for every preset
 
@@ -32,11 +33,11 @@ def load_documents(text: str) -> list[Any]:
         raise ConfigProblem(f"longer than {LONGEST_FILE} characters")
     try:
         depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        for event in yaml.parse(text, Loader=_LOADER):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
                 raise ConfigProblem("nested too deep, or with aliases")
-        return list(yaml.safe_load_all(text))
+        return list(yaml.load_all(text, Loader=_LOADER))
     except ConfigProblem:
         raise
     except yaml.MarkedYAMLError as error:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefillgate.profiles.fields import items, mapping, text_of
-from prefillgate.profiles.launch import expand
+from prefillgate.profiles.launch import Budget, expand
+from prefillgate.profiles.shell import LONGEST_EXPANDED
 from prefillgate.profiles.sources import SecretFacts, Sources
 
 # What admission webhooks of clouds put into every container.
@@ -19,8 +20,6 @@ INJECTED_VARIABLES = frozenset(
         *("AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST"),
     }
 )
-MOST_VARIABLES = 4_096
-MOST_TEXT = 1_048_576  # characters of all values
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +39,15 @@ def variables_of(container: Mapping[str, Any], at: str, sources: Sources) -> tup
     for each, path in items(container.get("envFrom"), f"{at}.envFrom"):
         for variable in _all_of(mapping(each, path), path, sources, notes):
             found[variable.name] = variable
-    size = 0
+    known = {name: each.value for name, each in found.items()}
+    budget = Budget()
     for each, path in items(container.get("env"), f"{at}.env"):
         entry = mapping(each, path)
         name = text_of(entry.get("name"), f"{path}.name")
-        known = {each.name: each.value for each in found.values()} if "$" in str(entry.get("value", "")) else {}
-        variable = _one(name, entry, path, (sources, known, notes))
-        size += len(variable.value or "")
-        if size > MOST_TEXT:
-            notes.append(f"variables longer than {MOST_TEXT} characters together were not put in")
-            variable = Variable(name, None, "not put in")
-        found[name] = variable
+        found[name] = _one(name, entry, path, _Around(sources, known, notes, budget))
+        known[name] = found[name].value
+    if budget.spent:
+        notes.append(f"variables longer than {LONGEST_EXPANDED} characters together were not all put in")
     ignored = (*INJECTED_VARIABLES, *sources.ignored)
     kept = {
         name: each for name, each in found.items() if not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored)
@@ -58,24 +55,31 @@ def variables_of(container: Mapping[str, Any], at: str, sources: Sources) -> tup
     return kept, notes
 
 
-def _one(
-    name: str, entry: Mapping[str, Any], path: str, around: tuple[Sources, Mapping[str, str | None], list[str]]
-) -> Variable:
-    sources, known, notes = around
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What a variable is read beside: those before it, and where to say what is missing."""
+
+    sources: Sources
+    known: Mapping[str, str | None]
+    notes: list[str]
+    budget: Budget
+
+
+def _one(name: str, entry: Mapping[str, Any], path: str, around: _Around) -> Variable:
     given = mapping(entry.get("valueFrom"), f"{path}.valueFrom")
     if not given:
         value = entry.get("value")
         text = "" if value is None else text_of(value, f"{path}.value")
-        return Variable(name, expand(text, known, []) if known else text, "")
+        return Variable(name, expand(text, around.known, [], around.budget), "")
     for kind, reference in given.items():
         held = mapping(reference, f"{path}.valueFrom.{kind}")
         owner, key = str(held.get("name")), str(held.get("key"))
         if kind == "secretKeyRef":
-            return _of_secret(name, owner, key, sources)
+            return _of_secret(name, owner, key, around.sources)
         if kind == "configMapKeyRef":
-            value = (sources.config_maps.get(owner) or {}).get(key)
+            value = (around.sources.config_maps.get(owner) or {}).get(key)
             if value is None and not held.get("optional"):
-                notes.append(f"variable {name}: ConfigMap {owner} has no key {key}, or was not read")
+                around.notes.append(f"variable {name}: ConfigMap {owner} has no key {key}, or was not read")
             return Variable(name, value, f"ConfigMap {owner} key {key}")
         if kind == "fieldRef":
             return Variable(name, None, f"the pod's {held.get('fieldPath')}")

@@ -48,7 +48,8 @@ def texts(value: Any, path: str) -> list[str]:
 def kind_of(value: Any) -> str:
     """What `value` is, in words."""
     kinds = {bool: "true or false", int: "a number", float: "a number", str: "text", type(None): "nothing"}
-    return kinds.get(type(value), "a mapping" if isinstance(value, Mapping) else "a list")
+    other = "a mapping" if isinstance(value, Mapping) else "a list" if isinstance(value, list | tuple) else "a date"
+    return kinds.get(type(value), other)
 
 
 def at_path(value: Any, path: str) -> Any:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prefillgate.profiles.shell import Command, ShellProblem, read_script
+from prefillgate.profiles.shell import LONGEST_EXPANDED, Command, ShellProblem, read_script
 
 LLAMA, VLLM, SGLANG = "llama-server", "vllm", "sglang"
 _SHELLS = {"sh", "bash", "dash", "ash", "ksh", "zsh"}
@@ -44,11 +44,20 @@ def engine_of_image(image: str) -> str | None:
     return next((engine for pattern, engine in _IMAGES if pattern.search(name)), None)
 
 
-def expand(text: str, variables: Mapping[str, str | None], unknown: list[str]) -> str:
+@dataclass(slots=True)
+class Budget:
+    """How many characters of variables may still be put in, in one container."""
+
+    left: int = LONGEST_EXPANDED
+    spent: bool = False
+
+
+def expand(text: str, variables: Mapping[str, str | None], unknown: list[str], budget: Budget | None = None) -> str:
     """`$(VAR)` as Kubernetes puts variables in; `$$` is `$`. What is not there, or must not be shown, stays as written.
 
-    Names that nothing gives are added to `unknown`.
+    Names that nothing gives are added to `unknown`. Once the budget is spent everything stays as written.
     """
+    limit = Budget() if budget is None else budget
 
     def put(found: re.Match[str]) -> str:
         name = found[1]
@@ -59,7 +68,11 @@ def expand(text: str, variables: Mapping[str, str | None], unknown: list[str]) -
                 unknown.append(name)
             return found[0]
         value = variables[name]
-        return found[0] if value is None else value
+        if value is None:
+            return found[0]
+        limit.left -= len(value)
+        limit.spent = limit.spent or limit.left < 0
+        return found[0] if limit.spent else value
 
     return _EXPANSION.sub(put, text)
 
@@ -73,16 +86,17 @@ def read_launch(
     """
     launch = Launch()
     unknown: list[str] = []
+    budget = Budget()
     shell = _shell_of(command + args)
     if shell is not None:
         script_at = shell
         words = command + args
-        text = expand(words[script_at], variables, [])
-        rest = [expand(each, variables, unknown) for each in words[script_at + 1 :]]
+        text = expand(words[script_at], variables, [], budget)
+        rest = [expand(each, variables, unknown, budget) for each in words[script_at + 1 :]]
         _from_script(launch, text, rest, variables)
         launch.unknown += [name for name in unknown if name not in launch.unknown]
     else:
-        words = [expand(each, variables, unknown) for each in (command + args)]
+        words = [expand(each, variables, unknown, budget) for each in (command + args)]
         launch.unknown = unknown
         found = _take(launch, words)
         if not found:
@@ -92,6 +106,8 @@ def read_launch(
         launch.engine = engine_of_image(image) or engine_of_image(hint or "")
         if launch.engine is not None and not command:
             launch.words = _without_entry(launch.engine, launch.words)
+    if budget.spent:
+        launch.notes.append(f"variables longer than {LONGEST_EXPANDED} characters together were not all put in")
     return launch
 
 

@@ -15,7 +15,7 @@ from prefillgate.profiles.shell import ShellProblem, read_script
 from prefillgate.profiles.sources import Sources, config_map_data, secret_facts
 from prefillgate.profiles.workloads import RBAC, inline_profile, profile_of
 
-_A_MANIFEST = re.compile(r"(?m)^\s*(?:- )?[\"']?(?:apiVersion|kind|spec)[\"']?\s*:")
+_A_MANIFEST = re.compile(r"(?m)^[ \t{\[,-]*[\"']?(?:apiVersion|kind|spec)[\"']?\s*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def read_profiles(text: str, sources: Sources, wanted: Wanted) -> list[Named]:
         loaded = []
     if len(loaded) == 1 and isinstance(loaded[0], list) and not any(isinstance(e, Mapping) for e in loaded[0]):
         return [Named("arguments", inline_profile(_container(loaded[0], wanted), sources))]
-    if not loaded or any(not isinstance(each, Mapping | list) for each in loaded):
+    if not loaded or not _A_MANIFEST.search(text):
         return [Named("command line", inline_profile(_command(text, wanted), sources))]
     return _of_objects(loaded, sources, wanted)
 

@@ -10,7 +10,7 @@ from prefillgate.profiles.launch import LLAMA
 from prefillgate.profiles.model import BUILD, DRAFT, KV, OTHER, PLACEMENT, WEIGHTS, Part, Setting, bounded
 from prefillgate.profiles.pod import Beside, Raw, refers
 from prefillgate.profiles.quantization import precision_of
-from prefillgate.profiles.seal import Sealing
+from prefillgate.profiles.seal import Sealing, has_blank
 
 MOST_NOTES = 40
 # Variables that every pod has, or every pod of a group, in values of their own.
@@ -93,7 +93,7 @@ def sealed_value(name: str, value: str, sealing: Sealing) -> str:
     loaded = load_json(value)
     if loaded is not None:
         return plain(sealing.json(loaded))
-    return sealing.script(value) if any(c.isspace() for c in value) else sealing.text(value)
+    return sealing.script(value) if has_blank(value) else sealing.text(value)
 
 
 def _image(name: str, words: str, image: str, digest: str | None, sealing: Sealing) -> Setting:
@@ -150,7 +150,7 @@ def _beside(others: list[Beside], sealing: Sealing) -> Iterator[Setting]:
             group.sort(key=lambda each: each[2])
         for number, (each, text, digested) in enumerate(group, 1):
             words = f"{kind} {sealing.text(each.name)}"
-            written = f"{sealing.text(each.image)} {text}"
+            written = f"{sealing.text(each.image)} {text}".strip()
             yield Setting(
                 OTHER,
                 f"{kind} {number}",

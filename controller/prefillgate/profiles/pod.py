@@ -19,7 +19,7 @@ from prefillgate.profiles.fields import items, kind_of, mapping, text_of, texts
 from prefillgate.profiles.given import Collected, load_json, read_arguments, read_variable
 from prefillgate.profiles.launch import LLAMA, Launch, engine_of_image, read_launch
 from prefillgate.profiles.model import refused
-from prefillgate.profiles.seal import Sealing
+from prefillgate.profiles.seal import Sealing, has_blank
 from prefillgate.profiles.sources import Mounts, Sources, image_digest, mounts_of, secret_checksums
 from prefillgate.profiles.tables import TABLES
 
@@ -226,7 +226,7 @@ def _learn_value(name: str, value: str, sealing: Sealing) -> None:
     loaded = load_json(value)
     if loaded is not None:
         sealing.learn_all(loaded)
-    elif any(c.isspace() for c in value):
+    elif has_blank(value):
         sealing.learn_words(value.split())
 
 

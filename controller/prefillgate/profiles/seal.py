@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prefillgate.core.scrub import Scrubber
+from prefillgate.profiles.model import refused
 
 DIGITS = 10
+MOST_KNOWN = 1_024  # credentials of one profile
 LEAST_KNOWN = 6  # characters of a credential that is taken out of every other text as well
 _LAST_WORDS = (
     *("token", "key", "apikey", "passwd", "password", "passphrase", "pwd", "secret", "credential", "credentials"),
@@ -30,6 +32,14 @@ _SEALED = re.compile(rf"\[(?:sealed|[a-z-]{{3,16}})-[0-9a-f]{{{DIGITS}}}\]")
 _HEADER = re.compile(
     r"(?i)\b(authorization|x-api-key|api-key|cookie)([\"']?\s{0,4}[:=]\s{0,4}[\"']?)([^\"'\n]{1,4096})"
 )
+
+
+_BLANK = re.compile(r"\s")
+
+
+def has_blank(text: str) -> bool:
+    """Whether a text is more than one word."""
+    return _BLANK.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ class Sealing:
     seal: Seal
     known: set[str] = field(default_factory=set, repr=False)
     _scrubber: Scrubber = field(init=False, repr=False)
-    _pattern: re.Pattern[str] | None = field(default=None, repr=False)
+    _by_start: dict[str, list[str]] = field(default_factory=dict, repr=False)  # those that begin so, the longest first
 
     def __post_init__(self) -> None:
         self._scrubber = Scrubber(self.seal.key, left=_NOT_SHAPES)
@@ -74,8 +84,9 @@ class Sealing:
         """A value given under a name: where that names a credential, its text is sealed wherever it stands."""
         if self.seal.names_credential(name):
             parts = {value, value.strip(), *re.split(r"[\s,;]+", value)}
-            self.known |= {part for part in parts if len(part) >= LEAST_KNOWN}
-            self._pattern = None
+            for part in parts - self.known:
+                if len(part) >= LEAST_KNOWN:
+                    self._add(part)
 
     def learn_all(self, value: Any, name: str = "") -> None:
         """The same for every field of a JSON value."""
@@ -106,7 +117,7 @@ class Sealing:
         return self.text("".join(pieces))
 
     def _word(self, word: str, credentials: set[str]) -> str:
-        if any(c.isspace() for c in word):
+        if has_blank(word):
             return self.script(word)
         if word in credentials:
             return self.seal.value(word)
@@ -137,12 +148,28 @@ class Sealing:
             return self.seal.value(str(value))
         return value
 
+    def _add(self, part: str) -> None:
+        if len(self.known) >= MOST_KNOWN:
+            raise refused("", f"more than {MOST_KNOWN} credentials are written into it", "credentials in Secrets")
+        self.known.add(part)
+        alike = self._by_start.setdefault(part[:LEAST_KNOWN], [])
+        alike.append(part)
+        alike.sort(key=len, reverse=True)
+
     def _without_known(self, text: str) -> str:
         if not self.known:
             return text
-        if self._pattern is None:
-            self._pattern = re.compile("|".join(re.escape(each) for each in sorted(self.known, key=len, reverse=True)))
-        return self._pattern.sub(lambda found: self.seal.value(found[0]), text)
+        pieces, kept, at = [], 0, 0
+        while at <= len(text) - LEAST_KNOWN:
+            alike = self._by_start.get(text[at : at + LEAST_KNOWN], ())
+            found = next((each for each in alike if text.startswith(each, at)), None)
+            if found is None:
+                at += 1
+                continue
+            pieces += [text[kept:at], self.seal.value(found)]
+            at += len(found)
+            kept = at
+        return "".join([*pieces, text[kept:]])
 
     def _query(self, found: re.Match[str]) -> str:
         name = found[2].lower()
@@ -156,7 +183,7 @@ def _named(words: Iterable[str]) -> Iterator[tuple[str, str]]:
     flag = ""
     for word in words:
         bare = word.strip("\"'")
-        if any(c.isspace() for c in word):
+        if has_blank(word):
             yield from _named(word.split())
             continue
         name, equals, value = bare.partition("=")

@@ -68,14 +68,12 @@ def secret_facts(secret: Mapping[str, Any]) -> SecretFacts:
 
     The object may be its metadata alone (PartialObjectMetadata): then the keys are unknown.
     """
-    keys: dict[str, Any] | None = None
-    for name in ("data", "stringData"):
-        if secret.get(name) is not None:
-            keys = {**(keys or {}), **mapping(secret[name], name)}
+    held = [mapping(secret[name], name) for name in ("data", "stringData") if secret.get(name) is not None]
+    keys = sorted({str(key) for each in held for key in each})
     metadata = mapping(secret.get("metadata"), "metadata")
     annotations = mapping(metadata.get("annotations"), "metadata.annotations")
     return SecretFacts(
-        None if keys is None else tuple(sorted(map(str, keys))),
+        tuple(keys) if held else None,
         tuple(sorted((str(name), str(value)) for name, value in annotations.items() if "checksum" in str(name))),
     )
 

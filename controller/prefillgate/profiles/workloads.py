@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prefillgate.profiles.fields import at_path, items, kind_of, mapping, text_of
-from prefillgate.profiles.model import OTHER, PLACEMENT, WEIGHTS, Profile, Setting, bounded, refused
+from prefillgate.profiles.model import OTHER, PLACEMENT, WEIGHTS, Profile, ProfileError, Setting, bounded, refused
 from prefillgate.profiles.parts import part_of, sealed_value
 from prefillgate.profiles.pod import Raw, learn, read_pod
 from prefillgate.profiles.seal import Sealing
@@ -209,4 +209,9 @@ def inline_profile(given: Mapping[str, Any], sources: Sources) -> Profile:
     container = {**{name: given[name] for name in ("image", "command", "args") if name in given}, "env": listed}
     digest = given.get("configDigest")
     extra = () if digest is None else ((OTHER, "config digest", text_of(digest, "profile.configDigest")),)
-    return _profile([({"spec": {"containers": [{"name": "inline", **container}]}}, "profile", "pod")], sources, extra)
+    template = {"spec": {"containers": [{"name": "inline", **container}]}}
+    try:
+        return _profile([(template, "profile", "pod")], sources, extra)
+    except ProfileError as error:
+        fields = [replace(p, field=p.field.replace("profile.spec.containers[0].", "profile.")) for p in error.problems]
+        raise ProfileError(*fields) from error
