@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +84,17 @@ def test_a_manifest_is_printed_by_area_and_holds_no_credential(write: Any) -> No
     )
     assert lines[1:] == [
         "  pod: container engine (its image or command is a known engine's)",
-        "  layer placement: tensor parallel size 2",
-        "  weights: weights org/m",
-        f"  build: image {VLLM_IMAGE}",
-        *[line for line in lines if line.startswith("  other: ")],
+        "  layer placement  tensor parallel size 2",
+        "  weights          weights org/m",
+        f"  build            image {VLLM_IMAGE}",
+        *lines[5:],
     ]
-    assert "token Secret hf key token" in lines[-1] and "API key [sealed-" in lines[-1]
+    assert [re.sub(r"[0-9a-f]{10}", "#", line) for line in lines[5:]] == [
+        "  other            API key [sealed-#]",
+        "                   Hugging Face token [sealed-#]",
+        "                   config file /etc/v/vllm.yaml",
+        "                   token Secret hf key token",
+    ]
     assert PLANTED not in found.output
 
 
@@ -107,21 +113,31 @@ def test_two_manifests_are_compared_in_words(write: Any) -> None:
     assert [set(each) for each in told["profiles"]] == [
         {"name", "engine", "digest", "writtenDigest", "resolved", "containers", "settings", "findings", "refused"}
     ] * 2
-    assert set(told["profiles"][0]["settings"][0]) == {"area", "name", "words", "value", "origin"}
+    settings = told["profiles"][0]["settings"]
+    assert {key for each in settings for key in each} == {
+        *("area", "name", "words", "value", "origin", "digested", "written"),
+    }
+    assert set(told["profiles"][0]["containers"][0]) == {
+        *("role", "name", "why", "engine", "digest", "writtenDigest", "resolved"),
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "options", "line"),
     [
-        ("llama-server -m a.gguf \\\n  -ts 3,1\n", [], "  layer placement: tensor split 3,1"),
-        ("#!/bin/sh\nTS=3,1\nexec llama-server -ts $TS\n", [], "  layer placement: tensor split 3,1"),
-        ("-ts 3,1 -m a.gguf", ["--image", LLAMA_IMAGE], "  layer placement: tensor split 3,1"),
-        ("-ts 3,1 -m a.gguf", ["--engine", "llama.cpp"], "  layer placement: tensor split 3,1"),
-        ("-ts 3,1", [], "  other: -ts 3,1"),
-        ('["-ts", "3,1"]', ["--engine", "llama.cpp"], "  layer placement: tensor split 3,1"),
-        ("- llama-server\n- -ts\n- 3,1\n", [], "  layer placement: tensor split 3,1"),
-        ('vllm serve m --speculative-config \'{"method": "ngram"}\'', [], "  draft head: speculation method ngram"),
-        ("vllm serve m --x 'a: b'", [], "  other: x a: b"),
+        ("llama-server -m a.gguf \\\n  -ts 3,1\n", [], "  layer placement  tensor split 3,1"),
+        ("#!/bin/sh\nTS=3,1\nexec llama-server -ts $TS\n", [], "  layer placement  tensor split 3,1"),
+        ("-ts 3,1 -m a.gguf", ["--image", LLAMA_IMAGE], "  layer placement  tensor split 3,1"),
+        ("-ts 3,1 -m a.gguf", ["--engine", "llama.cpp"], "  layer placement  tensor split 3,1"),
+        ("-ts 3,1", [], "  other            -ts 3,1"),
+        ('["-ts", "3,1"]', ["--engine", "llama.cpp"], "  layer placement  tensor split 3,1"),
+        ("- llama-server\n- -ts\n- 3,1\n", [], "  layer placement  tensor split 3,1"),
+        (
+            'vllm serve m --speculative-config \'{"method": "ngram"}\'',
+            [],
+            "  draft head       speculation method ngram",
+        ),
+        ("vllm serve m --x 'a: b'", [], "  other            x a: b"),
     ],
 )
 def test_command_lines_and_lists_of_arguments_are_read(write: Any, text: str, options: list[str], line: str) -> None:
@@ -171,7 +187,7 @@ def test_another_kind_is_read_by_the_path_of_its_template(write: Any, capsys: py
     file = write("own.json", text)
     code, _, err = asked(capsys, file)
     assert code == 2 and "no workload with a pod template (allowed: one of: none is there)" in err
-    assert "  other: x on" in run(file, "--pod-template-path", "spec.pod").stdout.splitlines()
+    assert "  other            x on" in run(file, "--pod-template-path", "spec.pod").stdout.splitlines()
 
 
 def test_a_digest_with_a_credential_is_the_same_under_the_same_key_only(write: Any) -> None:

@@ -173,8 +173,8 @@ def test_words_are_split_as_a_shell_splits_them(text: str, words: list[list[str]
 
 def test_a_variable_that_must_not_be_put_in_stays_as_written() -> None:
     found = read_script('a $K "${K}" ${K:-x}', {"K": None}, [])
-    assert found.commands[0].words == ["a", "$K", "${K}", "${K:-x}"] and found.unknown == []
-    assert expand("$(K) $$(K) $(U)", {"K": None}, unknown := []) == "$(K) $(K) $(U)" and unknown == ["U"]
+    assert found.commands[0].words == ["a", "$K", "${K}", "${K:-x}"] and found.unknown == {}
+    assert expand("$(K) $$(K) $(U)", {"K": None}, unknown := {}) == "$(K) $(K) $(U)" and list(unknown) == ["U"]
 
 
 def test_a_script_that_would_grow_without_end_is_not_read() -> None:

@@ -126,6 +126,7 @@ PLACES: dict[str, Callable[[str], Profile]] = {
     "deep in a config file": lambda k: with_config(VLLM_IMAGE, f"a: {{b: {{token: {k}}}}}\n", "--config", "/etc/e/f"),
     "config file that cannot be read": lambda k: with_config(VLLM_IMAGE, f"token: {k}\n: [", "--config", "/etc/e/f"),
     "preset": lambda k: with_config(LLAMA_IMAGE, f"[q]\napi-key = {k}\n", "--models-preset", "/etc/e/f"),
+    "preset of another key": lambda k: with_config(LLAMA_IMAGE, f"[q]\ntoken = {k}\n", "--models-preset", "/etc/e/f"),
     "mounted file": lambda k: with_config(LLAMA_IMAGE, f"token: {k}"),
     "ConfigMap variable": lambda k: profile_of(
         deployment(pod_spec(container(envFrom=[{"configMapRef": {"name": "c"}}]))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from prefillgate.profiles import (
     in_words,
     inline_profile,
     profile_of,
+    recorded,
     rules_for,
     used_config_maps,
     used_secrets,
@@ -473,6 +475,26 @@ def test_a_pod_of_a_group_is_its_leader_or_a_worker() -> None:
         assert (match.arm, match.role) == (("baseline", expected) if expected else (None, None))
 
 
+def test_a_profile_that_was_written_down_tells_pods_apart_and_compares_as_it_did() -> None:
+    old, new = resolved(OLD, ONE), resolved(NEW, ONE)
+    kept = recorded(json.loads(json.dumps(old.document())))
+    assert (kept.engine, kept.digest, kept.written_digest) == ("vllm", old.digest, old.written_digest)
+    assert kept.resolved and kept.settings == old.settings
+    assert in_words(kept, new) == in_words(old, new) and differences(kept, new) == differences(old, new)
+    assert arm_of(pod(OLD, ONE), (kept, new), sources()).arm == "baseline"
+    assert arm_of(pod(NEW, ONE), (kept, new), sources()).arm == "candidate"
+    assert arm_of(pod(OLD, TWO), (kept, None), sources()).arm is None
+    unresolved = recorded(profile_of(deployment(OLD), sources()).document())
+    assert not unresolved.resolved and arm_of(pod(OLD, TWO), (unresolved, None), sources()).arm == "baseline"
+    drafted = llama("-md", "d-Q4_K_M.gguf"), llama("-md", "d-Q8_0.gguf")
+    assert in_words(*(recorded(each.document()) for each in drafted)) == "draft head Q4_K_M -> Q8_0"
+    for broken, said in (({"digest": 1}, "digest: a number"), ({"settings": [{"area": "x"}]}, r"settings\[0\].name")):
+        with pytest.raises(ProfileError, match=said):
+            recorded({**old.document(), **broken})
+    with pytest.raises(ProfileError, match=r"settings\[0\].area: not an area"):
+        recorded({**old.document(), "settings": [{**old.document()["settings"][0], "area": "x"}]})
+
+
 def test_images_are_read_from_a_pods_status() -> None:
     status = {
         "containerStatuses": [{"name": "a", "imageID": f"x@{ONE}"}, {"name": "b", "imageID": ""}],
@@ -632,10 +654,12 @@ def test_variables_that_multiply_are_not_put_in_without_end() -> None:
 
 
 def test_hostile_workloads_are_read_in_a_time_that_grows_with_them() -> None:
-    env = [{"name": f"V{number}", "value": f"$(V{number - 1})"} for number in range(MOST_ITEMS)]
+    env = [{"name": f"V{number}", "value": f"$(V{number - 1})"} for number in range(1_000)]
     one, two = (llama(*(f"--f{number}={each * 50}" for number in range(1_000)), env=env) for each in "[{")
     assert in_words(one, two).endswith("; and 992 more") and len(differences(one, two)) == MOST_DIFFERENCES
     hostile = ("a;", "://", "cookie:", "?a=", "$x", "token=", "\n", "'' ")
     for piece in hostile:
-        script = profile("own/e", piece * 20_000, command=["sh", "-c"])
+        script = profile("own/e", piece * 4_000, command=["sh", "-c"])
         assert len(values(script).get("start-script", "")) < 200
+    unknown = profile("own/e", " ".join(f"$x{number}" for number in range(30_000)), command=["sh", "-c"])
+    assert len(unknown.notes) == 41 and unknown.notes[-1] == "and more findings"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +67,11 @@ def command(file: str, as_json: bool, **options: Any) -> int:
 
     Exit codes: 0 printed, 2 bad input, 10 a profile that must not be gated (its throughput is synthetic).
 
-    With --json: {"profiles": [{"name", "engine", "digest", "writtenDigest", "resolved", "containers", "settings":
-    [{"area", "name", "words", "value", "origin"}], "findings", "refused"}], and with --other "words" and
-    "differences": [{"area", "name", "baseline", "candidate"}]}.
+    With --json: {"profiles": [{"name", "engine", "digest", "writtenDigest", "resolved", "containers": [{"role", "name",
+    "why", "engine", "digest", "writtenDigest", "resolved"}], "settings": [{"area", "name", "words", "value",
+    "origin"}], "findings", "refused"}], and with --other "words" and "differences": [{"area", "name", "baseline",
+    "candidate"}]}. A setting that follows from others has "derived"; an image has "digested" and "written", what stands
+    for it in either digest.
     """
     from prefillgate.api.errors import InputError
     from prefillgate.profiles.manifests import read_profiles
@@ -145,8 +148,8 @@ def _print(found: list[Named], others: list[Named]) -> None:
         for part in profile.parts:
             if part.role != "pod" or part.container != "inline":
                 click.echo(f"  {part.role}: container {part.container} ({part.why_container})")
-        for line in profile.summary():
-            click.echo(f"  {line}")
+        for line in _settings(each):
+            click.echo(line)
         for text in profile.notes:
             say(f"prefillgate: {each.name}: {text}", "finding", "warning")
         for text in profile.refused:
@@ -154,6 +157,19 @@ def _print(found: list[Named], others: list[Named]) -> None:
     if others:
         click.echo()
         click.echo(f"differences: {_words(found[0], others[0]) or 'none'}")
+
+
+def _settings(found: Named) -> Iterator[str]:
+    """A line for each setting; its area stands before the first."""
+    from prefillgate.api.errors import clean
+    from prefillgate.profiles.model import AREA_ORDER, brief
+
+    width = max(map(len, AREA_ORDER))
+    before = ""
+    for each in found.profile.settings:
+        area = "" if each.area == before else each.area
+        before = each.area
+        yield clean(f"  {area:<{width}}  {each.words} {brief(each.value)}").rstrip()
 
 
 def _words(one: Named, other: Named) -> str:

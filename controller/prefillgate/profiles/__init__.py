@@ -12,6 +12,9 @@ from prefillgate.profiles.model import Part as Part
 from prefillgate.profiles.model import Profile as Profile
 from prefillgate.profiles.model import ProfileError as ProfileError
 from prefillgate.profiles.model import Setting as Setting
+from prefillgate.profiles.record import Recorded as Recorded
+from prefillgate.profiles.record import Told as Told
+from prefillgate.profiles.record import recorded as recorded
 from prefillgate.profiles.seal import Seal as Seal
 from prefillgate.profiles.sources import SecretFacts as SecretFacts
 from prefillgate.profiles.sources import Sources as Sources

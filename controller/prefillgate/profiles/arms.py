@@ -9,9 +9,11 @@ from typing import Any
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.profiles.compare import in_words
 from prefillgate.profiles.model import Part, Profile
+from prefillgate.profiles.record import PartTold, Told
 from prefillgate.profiles.sources import Sources, image_ids_of
 from prefillgate.profiles.workloads import profile_of
 
+MOST_IN_WHY = 4
 WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
@@ -27,7 +29,7 @@ class ArmMatch:
 
 def arm_of(
     pod: Mapping[str, Any],
-    profiles: tuple[Profile, Profile | None],
+    profiles: tuple[Told, Told | None],
     sources: Sources,
     template: Mapping[str, Any] | None = None,
 ) -> ArmMatch:
@@ -61,19 +63,14 @@ def _role(pod: Mapping[str, Any]) -> str | None:
     return None if index is None else "leader" if str(index) == "0" else "worker"
 
 
-def _equal(own: Part, part: Part) -> bool:
+def _equal(own: Part, part: PartTold) -> bool:
     if part.resolved:
         return own.resolved and own.digest == part.digest
     return own.written_digest == part.written_digest
 
 
-def _why(own: Part, profiles: tuple[Profile, Profile | None]) -> str:
+def _why(own: Part, profiles: tuple[Told, Told | None]) -> str:
     """What a pod of neither arm differs in from the arm it is nearest to, in a few words."""
     alone = Profile((replace(own, role="pod"),))
-    told = [
-        in_words(Profile((replace(part, role="pod"),)), alone, 4)
-        for profile in profiles
-        if profile is not None
-        for part in profile.parts
-    ]
+    told = [in_words(profile, alone, MOST_IN_WHY) for profile in profiles if profile is not None]
     return min(told, key=len, default="")

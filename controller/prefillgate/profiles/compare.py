@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from prefillgate.api.errors import clean
 from prefillgate.core.differences import AREAS
 from prefillgate.core.journal import Difference
-from prefillgate.profiles.model import AREA_ORDER, BUILD, WEIGHTS, Profile, Setting, brief, content
+from prefillgate.profiles.model import AREA_ORDER, BUILD, WEIGHTS, Setting, brief, content
 from prefillgate.profiles.parts import DRAFT_PRECISION
 from prefillgate.profiles.quantization import without_precision
+from prefillgate.profiles.record import Told
 
 MOST_DIFFERENCES = 64
 MOST_IN_WORDS = 8
@@ -20,7 +21,7 @@ _LEADING = {BUILD: "build", WEIGHTS: "weights"}
 _FROM_A_NAME = ("draft-model", "draft-repository", "speculative-config.model", "speculative_draft_model_path")
 
 
-def differences(baseline: Profile, candidate: Profile) -> tuple[Difference, ...]:
+def differences(baseline: Told, candidate: Told) -> tuple[Difference, ...]:
     """Every setting that differs, by area; None on the side where it is absent. At most 64, the last one says so."""
     found = []
     if baseline.engine != candidate.engine:
@@ -42,7 +43,7 @@ def differences(baseline: Profile, candidate: Profile) -> tuple[Difference, ...]
     return tuple(found)
 
 
-def in_words(baseline: Profile, candidate: Profile, most: int = MOST_IN_WORDS) -> str:
+def in_words(baseline: Told, candidate: Told, most: int = MOST_IN_WORDS) -> str:
     """`tensor split 3,1 -> 2,2; draft head Q4_K_M -> Q8_0`, at most `most` of them; empty where nothing differs."""
     pairs = [each for each in _pairs(baseline, candidate) if not _told_elsewhere(each, baseline, candidate)]
     told = []
@@ -63,7 +64,7 @@ def _order(pair: tuple[Setting | None, Setting | None]) -> tuple[int, str]:
     return AREA_ORDER.index(setting.area), setting.words
 
 
-def _pairs(baseline: Profile, candidate: Profile) -> list[tuple[Setting | None, Setting | None]]:
+def _pairs(baseline: Told, candidate: Told) -> list[tuple[Setting | None, Setting | None]]:
     """(baseline, candidate) of every setting that differs. Left out is what another one tells: a worker's that differs
     as its leader's does, a variable whose value is put into an argument."""
     written = not (baseline.resolved and candidate.resolved)
@@ -85,7 +86,7 @@ def _contents(pair: Iterable[Setting | None]) -> tuple[str | None, ...]:
     return tuple(None if each is None else content(each) for each in pair)
 
 
-def _told_elsewhere(pair: tuple[Setting | None, Setting | None], baseline: Profile, candidate: Profile) -> bool:
+def _told_elsewhere(pair: tuple[Setting | None, Setting | None], baseline: Told, candidate: Told) -> bool:
     """Whether a draft file's names differ in nothing but a precision that is told as `draft head`."""
     one, other = pair
     if one is None or other is None:

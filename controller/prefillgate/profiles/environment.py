@@ -70,7 +70,7 @@ def _one(name: str, entry: Mapping[str, Any], path: str, around: _Around) -> Var
     if not given:
         value = entry.get("value")
         text = "" if value is None else text_of(value, f"{path}.value")
-        return Variable(name, expand(text, around.known, [], around.budget), "")
+        return Variable(name, expand(text, around.known, {}, around.budget), "")
     for kind, reference in given.items():
         held = mapping(reference, f"{path}.valueFrom.{kind}")
         owner, key = str(held.get("name")), str(held.get("key"))

@@ -34,7 +34,7 @@ class Launch:
     wrapper: list[str] = field(default_factory=list)
     beside: list[list[str]] = field(default_factory=list)  # other commands of the script, word by word
     script: str = ""  # the whole of a script that could not be read
-    unknown: list[str] = field(default_factory=list)
+    unknown: dict[str, None] = field(default_factory=dict)  # variables that nothing gives, in order
     notes: list[str] = field(default_factory=list)
 
 
@@ -52,7 +52,9 @@ class Budget:
     spent: bool = False
 
 
-def expand(text: str, variables: Mapping[str, str | None], unknown: list[str], budget: Budget | None = None) -> str:
+def expand(
+    text: str, variables: Mapping[str, str | None], unknown: dict[str, None], budget: Budget | None = None
+) -> str:
     """`$(VAR)` as Kubernetes puts variables in; `$$` is `$`. What is not there, or must not be shown, stays as written.
 
     Names that nothing gives are added to `unknown`. Once the budget is spent everything stays as written.
@@ -64,8 +66,7 @@ def expand(text: str, variables: Mapping[str, str | None], unknown: list[str], b
         if name is None:
             return "$"
         if name not in variables:
-            if name not in unknown:
-                unknown.append(name)
+            unknown[name] = None
             return found[0]
         value = variables[name]
         if value is None:
@@ -85,16 +86,16 @@ def read_launch(
     `hint` is a name that tells the engine (`vllm`, `llama.cpp`) where neither the words nor the image do.
     """
     launch = Launch()
-    unknown: list[str] = []
+    unknown: dict[str, None] = {}
     budget = Budget()
     shell = _shell_of(command + args)
     if shell is not None:
         script_at = shell
         words = command + args
-        text = expand(words[script_at], variables, [], budget)
+        text = expand(words[script_at], variables, {}, budget)
         rest = [expand(each, variables, unknown, budget) for each in words[script_at + 1 :]]
         _from_script(launch, text, rest, variables)
-        launch.unknown += [name for name in unknown if name not in launch.unknown]
+        launch.unknown |= unknown
     else:
         words = [expand(each, variables, unknown, budget) for each in (command + args)]
         launch.unknown = unknown
@@ -143,7 +144,7 @@ def _from_script(launch: Launch, text: str, rest: list[str], variables: Mapping[
         launch.script = text
         launch.notes.append(f"the start script could not be read and is kept as written: {problem}")
         return
-    launch.unknown = list(script.unknown)
+    launch.unknown = dict(script.unknown)
     launch.notes += [f"of the start script: {note}" for note in script.notes]
     for command in script.commands:
         if launch.engine is None and _take(launch, command.words):

@@ -140,23 +140,38 @@ class Profile:
         return tuple(lines)
 
     def document(self) -> dict[str, Any]:
-        """As JSON: engine, digests, settings, findings."""
+        """As JSON: engine, digests, settings, findings. `record.recorded` reads back what is needed to compare."""
         return {
             "engine": self.engine,
             "digest": self.digest,
             "writtenDigest": self.written_digest,
             "resolved": self.resolved,
             "containers": [
-                {"role": part.role, "name": part.container, "why": part.why_container, "engine": part.engine}
+                {
+                    "role": part.role,
+                    "name": part.container,
+                    "why": part.why_container,
+                    "engine": part.engine,
+                    "digest": part.digest,
+                    "writtenDigest": part.written_digest,
+                    "resolved": part.resolved,
+                }
                 for part in self.parts
             ],
-            "settings": [
-                {"area": s.area, "name": s.name, "words": s.words, "value": s.value, "origin": s.origin}
-                for s in self.settings
-            ],
+            "settings": [_as_json(setting) for setting in self.settings],
             "findings": list(self.notes),
             "refused": list(self.refused),
         }
+
+
+def _as_json(setting: Setting) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(setting, name) for name in ("area", "name", "words", "value", "origin")}
+    if setting.derived:
+        found["derived"] = True
+    for name in ("digested", "written"):
+        if getattr(setting, name) is not None:
+            found[name] = getattr(setting, name)
+    return found
 
 
 def content(setting: Setting, written: bool = False) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
+from prefillgate.api.errors import clean
 from prefillgate.profiles.environment import Variable
 from prefillgate.profiles.given import Given, load_json, plain, value_of
 from prefillgate.profiles.launch import LLAMA
@@ -31,22 +33,23 @@ def part_of(raw: Raw, sealing: Sealing) -> Part:
         settings[derived.name] = derived
     notes = [sealing.text(note) for note in [*raw.notes, *raw.collected.notes, *raw.launch.notes, *_findings(raw)]]
     notes += [f"variable {sealing.text(name)} is not known here and stays as written" for name in _unknown(raw)]
-    more = [f"and {len(notes) - MOST_NOTES} more findings"] if len(notes) > MOST_NOTES else []
+    more = ["and more findings"] if len(notes) > MOST_NOTES else []
     return Part(
         raw.role,
         raw.engine,
         sealing.text(raw.container),
         raw.why,
         tuple(settings.values()),
-        tuple([bounded(note) for note in dict.fromkeys(notes)][:MOST_NOTES] + more),
+        tuple([bounded(clean(note)) for note in dict.fromkeys(notes)][:MOST_NOTES] + more),
         tuple(_refusals(raw)),
         bool(raw.image_id) and all(each.digest for each in raw.others),
     )
 
 
 def _unknown(raw: Raw) -> list[str]:
-    given = (*raw.variables, *GIVEN_BY_PLATFORM)
-    return [name for name in raw.launch.unknown if name not in given and not name.startswith("KUBERNETES_")]
+    given = {*raw.variables, *GIVEN_BY_PLATFORM}
+    found = (name for name in raw.launch.unknown if name not in given and not name.startswith("KUBERNETES_"))
+    return list(islice(found, MOST_NOTES))
 
 
 def _settings(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
@@ -105,7 +108,7 @@ def _image(name: str, words: str, image: str, digest: str | None, sealing: Seali
 
 
 def _variables(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
-    told = {name: each for name, each in raw.variables.items()}
+    told = dict(raw.variables)
     for name, value in raw.launch.assigned:
         told[name] = Variable(name, value, "")
     for name, each in told.items():
@@ -197,7 +200,7 @@ def _findings(raw: Raw) -> Iterator[str]:
     found = raw.collected.found
     if not raw.image:
         yield "the image is not told here"
-    if raw.engine is None:
+    if raw.engine is None and not raw.launch.script:
         yield "no known engine was found; flags are kept as they stand"
     if raw.engine == LLAMA:
         layers = found.get("gpu-layers")

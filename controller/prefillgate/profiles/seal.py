@@ -53,7 +53,7 @@ class Seal:
         """Whether a flag, a variable or a field of that name holds one: `--api-key`, HF_TOKEN, `auth.password`."""
         plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip("-")).lower().replace("-", "_")
         last = re.split(r"[./]", plain)[-1]
-        if re.split(r"_+", last)[-1] in _LAST_WORDS or last.endswith(("apikey", "password", "otlp_headers")):
+        if re.split(r"[\s_]+", last)[-1] in _LAST_WORDS or last.endswith(("apikey", "password", "otlp_headers")):
             return True
         return any(fnmatch.fnmatchcase(plain, each.strip("-").lower().replace("-", "_")) for each in self.more)
 

@@ -39,7 +39,7 @@ class Script:
     """What was read: commands in order, variables that nothing gives, and what only a shell can tell."""
 
     commands: list[Command]
-    unknown: list[str]
+    unknown: dict[str, None]
     notes: list[str]
 
 
@@ -55,7 +55,7 @@ class _Reader:
     def __init__(self, text: str, variables: dict[str, str | None], arguments: list[str]) -> None:
         self.text, self.at = text, 0
         self.variables, self.arguments = variables, arguments
-        self.script = Script([], [], [])
+        self.script = Script([], {}, [])
         self.command = Command()
         self.word: list[str] | None = None
         self.redirect: str | None = None
@@ -200,8 +200,7 @@ class _Reader:
             self._split(value)
 
     def _unknown(self, name: str) -> None:
-        if name not in self.script.unknown:
-            self.script.unknown.append(name)
+        self.script.unknown[name] = None
 
     def _all_arguments(self, quoted: bool) -> None:
         for index, argument in enumerate(self.arguments[1:]):

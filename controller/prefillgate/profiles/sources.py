@@ -162,7 +162,7 @@ def mounts_of(spec: Mapping[str, Any], container: Mapping[str, Any], at: str, so
         volume, volume_path = volumes.get(str(mount.get("name")), ({}, path))
         inner = [volume, *(mapping(s, p) for s, p in _projected(volume, volume_path))]
         for source in inner:
-            files += _files(source, where, mount.get("subPath"), sources)
+            files += _files(source, where, mount.get("subPath") or mount.get("subPathExpr"), sources)
             secrets += _secret_mounts(source, where, sources)
     return Mounts(tuple(sorted(files, key=lambda each: each.path)), tuple(sorted(secrets)))
 

@@ -141,7 +141,7 @@ def _inference_service(workload: Mapping[str, Any], sources: Sources) -> Profile
         spec["containers"] = [{"name": "kserve-container", **model}, *spec.get("containers", ())]
         storage = mapping(model.get("storage"), f"{at}.model.storage")
         runtime = model.get("runtime")
-        found = [(WEIGHTS, "storage URI", model.get("storageUri")), (WEIGHTS, "storage key", storage.get("key"))]
+        found = [(WEIGHTS, "storage URI", model.get("storageUri")), (WEIGHTS, "storage entry", storage.get("key"))]
         found += [(WEIGHTS, "storage path", storage.get("path")), ("build", "serving runtime", runtime)]
         found += [
             ("build", "model format", form.get("name")),
