@@ -64,6 +64,13 @@ def with_sidecar(words: list[str], **given_: Any) -> Profile:
     )
 
 
+def keyed(key: str, mount: str = "/etc/e", **spec: Any) -> Profile:
+    mounts = [{"name": "c", "mountPath": mount}, {"name": "s", "mountPath": f"{mount}/s"}]
+    held = container(LLAMA_IMAGE, "--api-key", key, volumeMounts=mounts)
+    volumes = [{"name": "c", "configMap": {"name": "cfg"}}, {"name": "s", "secret": {"secretName": "sec"}}]
+    return profile_of(deployment(pod_spec(held, volumes=volumes, **spec)), sources(config_maps={"cfg": {"f": "x"}}))
+
+
 PLACES: dict[str, Callable[[str], Profile]] = {
     "flag": lambda k: llama("--api-key", k),
     "flag with =": lambda k: llama(f"--api-key={k}"),
@@ -122,6 +129,19 @@ PLACES: dict[str, Callable[[str], Profile]] = {
     "known, as the name of a variable": lambda k: llama("--api-key", k, **env(k, "1")),
     "known, in the image": lambda k: profile(f"own/{k}:1", "--api-key", k),
     "known, in an unknown variable": lambda k: llama("--api-key", k, "--x", f"$({k})"),
+    "known, as a node selector": lambda k: keyed(k, nodeSelector={f"x/{k}": k}),
+    "known, in a mount path": lambda k: keyed(k, mount=f"/etc/{k}"),
+    "known, as an annotation": lambda k: profile_of(
+        deployment(
+            pod_spec(container(LLAMA_IMAGE, "--api-key", k)), metadata={"annotations": {f"checksum/secret-{k}": "c"}}
+        ),
+        sources(),
+    ),
+    "known, as a resource": lambda k: llama("--api-key", k, resources={"limits": {f"x/{k}": 1}}),
+    "known, as the name of a Secret": lambda k: llama(
+        "--api-key", k, env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": k, "key": k}}}]
+    ),
+    "key that looks like a long flag": lambda k: llama("--api-key", f"--{k}"),
     "config file": lambda k: with_config(VLLM_IMAGE, f"model: m\napi-key: {k}\n", "--config", "/etc/e/f"),
     "deep in a config file": lambda k: with_config(VLLM_IMAGE, f"a: {{b: {{token: {k}}}}}\n", "--config", "/etc/e/f"),
     "config file that cannot be read": lambda k: with_config(VLLM_IMAGE, f"token: {k}\n: [", "--config", "/etc/e/f"),
@@ -310,3 +330,9 @@ def test_more_credentials_than_anybody_writes_out_are_refused() -> None:
 def test_of_known_credentials_that_begin_alike_the_longest_is_sealed() -> None:
     told = values(llama("--api-key", "abcdef,abcdefgh", "--alias", "abcdefgh-abcdef-abcde"))
     assert told["alias"] == f"{sealed('abcdefgh')}-{sealed('abcdef')}-abcde"
+
+
+def test_a_credential_that_is_called_as_a_setting_takes_no_name_away() -> None:
+    found = llama("-m", "a.gguf", "-ts", "3,1", **env("SORT_KEY", "weights"))
+    assert {"weights", "tensor-split"} <= set(values(found))
+    assert differences(found, llama("-m", "b.gguf", "-ts", "3,1", **env("SORT_KEY", "weights")))[0].name == "weights"

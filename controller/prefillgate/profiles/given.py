@@ -130,9 +130,9 @@ def _values(takes: str, inline: list[str] | None, words: list[str], at: int, int
 
 def _odd_value(word: str, takes: str, flag: str, into: Collected) -> bool:
     """Whether a word that looks like a flag is the value of the one before it: a key may begin with a hyphen."""
-    if word.startswith("--") or into.table.find(_split(word, into.table)[0]) is not None:
+    if word == "--" or into.table.find(_split(word, into.table)[0]) is not None:
         return False
-    return takes in (ONE, LIST, JSON) or into.credential(flag)
+    return into.credential(flag) or (takes in (ONE, LIST, JSON) and not word.startswith("--"))
 
 
 def _unlisted(flag: str, inline: list[str] | None, words: list[str], at: int, into: Collected) -> int:

@@ -65,12 +65,14 @@ def _settings(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
     if script:
         yield Setting(OTHER, "start-script", "start script", bounded(script), "command")
     for name, value in raw.placement:
-        yield Setting(PLACEMENT, name, sealing.text(name), bounded(sealing.text(value)), "pod spec")
+        shown = sealing.text(name)
+        yield Setting(PLACEMENT, shown, shown, bounded(sealing.text(value)), "pod spec")
     yield from _variables(raw, sealing)
     yield from _mounted(raw, sealing)
     yield from _beside(raw.others, sealing)
     for name, value in raw.checksums:
-        yield Setting(OTHER, f"annotation {name}", name, sealing.seal.value(value), "annotation")
+        shown = sealing.text(name)
+        yield Setting(OTHER, f"annotation {shown}", shown, sealing.seal.value(value), "annotation")
 
 
 def _script(raw: Raw, sealing: Sealing) -> str:
@@ -84,7 +86,9 @@ def _from_given(given: Given, raw: Raw, sealing: Sealing) -> Setting:
         sealing.text(value) if refers(value, raw.variables) else sealed_value(given.name, value, sealing)
         for value in given.values
     )
-    name, words, origin = (sealing.text(each) for each in (given.name, given.words, given.origin))
+    listed = given.name in raw.collected.table.by_name  # our own word: it must not look like a credential by chance
+    name, words = (given.name, given.words) if listed else (sealing.text(given.name), sealing.text(given.words))
+    origin = sealing.text(given.origin)
     whole = value_of(Given(given.name, given.words, given.area, values, given.origin))
     return Setting(given.area, bounded(name), bounded(words), bounded(whole), bounded(origin))
 
@@ -137,11 +141,11 @@ def _mounted(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
         value = "not read" if file.text is None else f"digest {sealing.seal.digest(file.text)}"
         if file.text is None:
             raw.collected.note(f"ConfigMap {file.config_map} has no key {file.key or 'that is known'}, or was not read")
-        yield Setting(
-            OTHER, f"file {file.path}", f"file {sealing.text(file.path)}", value, f"ConfigMap {file.config_map}"
-        )
+        path, owner = sealing.text(file.path), sealing.text(file.config_map)
+        yield Setting(OTHER, f"file {path}", f"file {path}", value, f"ConfigMap {owner}")
     for where, name, keys in raw.mounts.secrets:
-        yield Setting(OTHER, f"secret {where}", f"secret at {where}", f"Secret {name}, {keys}", "volume")
+        path, told = sealing.text(where), sealing.text(f"Secret {name}, {keys}")
+        yield Setting(OTHER, f"secret {path}", f"secret at {path}", told, "volume")
 
 
 def _beside(others: list[Beside], sealing: Sealing) -> Iterator[Setting]:
