@@ -1,4 +1,5 @@
-"""Applies to every test: the rules of a whole run, what it asks of the machine, the settings of the property tests."""
+"""Applies to every test: the rules of a whole run, what it asks of the machine, the network of
+the cluster's tests, the settings of the property tests."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.support import machine
+from tests.support.in_network import InNetwork
 from tests.support.whole_run import WholeRun
 
 # No test may hang on how fast a machine is, and a red run must be red again: no deadline, the same examples each time.
@@ -28,4 +30,5 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(InNetwork(config), "in-network")
     config.pluginmanager.register(WholeRun(config), "whole-run")
