@@ -87,7 +87,10 @@ def move_in(folders_asked: bool, command: Sequence[str], environment: MutableMap
     """The command that runs `command` in a namespace; None where it need not move, or cannot."""
     if not folders_asked or not sys.platform.startswith("linux") or os.geteuid() == 0 or environment.get(VARIABLE):
         return None
-    if shutil.which(MOVING[0]) is None or subprocess.run([*MOVING, "true"], check=False, capture_output=True).returncode:
+    if (
+        shutil.which(MOVING[0]) is None
+        or subprocess.run([*MOVING, "true"], check=False, capture_output=True).returncode
+    ):
         return None
     return [*MOVING, sys.executable, str(Path(__file__).resolve()), *command]
 

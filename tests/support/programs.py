@@ -14,7 +14,10 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-EXPECTED = ("llama-server", "chromium", "curl", "postgresql", "openssl", "versitygw")
+EXPECTED = (
+    *("llama-server", "chromium", "curl", "postgresql", "openssl", "versitygw"),
+    *("etcd", "kube-apiserver", "kube-controller-manager", "kubectl"),
+)
 """Programs without which a whole run has not tested what it claims. Later parts of the project add theirs."""
 
 _CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -75,7 +75,7 @@ def find_control_plane(version: str = VERSION, cache: Path = CACHE) -> dict[str,
     given = _programs_in(Path(named), PROGRAMS)
     if missing := [name for name in OF_ENVTEST if name not in given]:
         raise CannotHave(f"{VARIABLE}={named!r} has no {' and no '.join(missing)}")
-    found = {**{MANAGER: kept[MANAGER]}, **given} if MANAGER in kept else given
+    found = {MANAGER: kept[MANAGER], **given} if MANAGER in kept else given
     return found if len(found) == len(PROGRAMS) else None
 
 
@@ -97,8 +97,8 @@ def make_sure(version: str = VERSION, cache: Path = CACHE, published: Published 
     except CannotHave as why:
         reasons.append(str(why))
     print(
-        f"No Kubernetes control plane {version} for the tests: {'; '.join(reasons)}. Install Go (https://go.dev), or name a "
-        f"folder with {', '.join(PROGRAMS)} by the variable {VARIABLE}.",
+        f"No Kubernetes control plane {version} for the tests: {'; '.join(reasons)}. Install Go "
+        f"(https://go.dev), or name a folder with {', '.join(PROGRAMS)} by the variable {VARIABLE}.",
         file=sys.stderr,
     )
     return 1
@@ -117,7 +117,9 @@ def _try_out(folder: Path) -> None:
         except OSError as error:
             raise CannotHave(f"{name} cannot be started ({error})") from error
         if done.returncode:
-            raise CannotHave(f"{name} ends in {done.returncode} ({done.stderr.decode(errors='replace').strip()[-200:]})")
+            raise CannotHave(
+                f"{name} ends in {done.returncode} ({done.stderr.decode(errors='replace').strip()[-200:]})"
+            )
 
 
 def _build(version: str, folder: Path, published: Published) -> None:
@@ -155,7 +157,9 @@ def _fetch(version: str, folder: Path, published: Published) -> None:
         _download(told["selfLink"], archive, hashlib.sha512(), told["hash"])
         _unpack(archive, folder)
         address = f"{published.releases}/{version}/bin/{place.replace('-', '/')}/{MANAGER}"
-        digest = httpx.get(f"{address}.sha256", follow_redirects=True, timeout=_DOWNLOAD_SECONDS).raise_for_status().text
+        digest = (
+            httpx.get(f"{address}.sha256", follow_redirects=True, timeout=_DOWNLOAD_SECONDS).raise_for_status().text
+        )
         _download(address, folder / MANAGER, hashlib.sha256(), digest.strip())
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise CannotHave(f"the published archive cannot be fetched ({error or type(error).__name__})") from error

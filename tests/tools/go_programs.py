@@ -1,9 +1,8 @@
-"""What building a program from Go modules needs: go itself, one build at a time, nothing half built that looks whole."""
+"""What building a program from Go modules needs: go, one build at a time, nothing half built that looks whole."""
 
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -42,6 +41,6 @@ def made_whole(target: Path) -> Iterator[Path]:
         yield folder
         folder.chmod(0o755)
         shutil.rmtree(target, ignore_errors=True)
-        os.replace(folder, target)
+        folder.replace(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

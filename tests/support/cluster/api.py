@@ -40,7 +40,9 @@ class Api:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.http = httpx.Client(base_url=url, headers=headers, verify=context, timeout=60, trust_env=False)
 
-    def ask(self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: Any) -> Object:
+    def ask(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: Any
+    ) -> Object:
         """The answer's JSON. Raises Refused for a status of 400 and more."""
         given: dict[str, Any] = {"json": body} if body is not None else {}
         headers = {"Content-Type": content_type} if body is not None else {}
@@ -84,7 +86,12 @@ class Api:
         """The object at `path` once `until` says yes to it. Raises AssertionError, with the object, after `seconds`."""
         end = time.monotonic() + seconds
         while True:
-            found = self.find(path)
+            found = None
+            try:
+                found = self.find(path)
+            except Refused as no:
+                if no.code not in (429, 503):  # a new resource's storage is not ready yet
+                    raise
             if found is not None and until(found):
                 return found
             assert time.monotonic() < end, f"waited in vain for {path}: {found}"

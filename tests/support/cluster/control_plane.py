@@ -72,7 +72,11 @@ class ControlPlane:
         for number, piece in enumerate(served.cert_chain_pems):
             piece.write_to_path(self.folder / "server.pem", append=number > 0)
         key = ec.generate_private_key(ec.SECP256R1())
-        form = (serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+        form = (
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
         (self.folder / "accounts.key").write_bytes(key.private_bytes(*form))
         (self.folder / "tokens.csv").write_text(tokens_file(), encoding="utf-8")
         (self.folder / "audit.yaml").write_text(POLICY, encoding="utf-8")
