@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.test_node_agent import rolled_out
-from tests.cluster.workloads import deployment, simulated
 from tests.support.cluster.api import Refused, path_of
 from tests.support.cluster.control_plane import ControlPlane, running_control_plane
 from tests.support.cluster.fixtures import Cluster, Namespace
 from tests.support.cluster.node_agent import NodeAgent
 from tests.support.cluster.users import ALICE, BOB
+from tests.support.cluster.workloads import deployment, simulated
 
 
 def test_rbac_refuses_whoever_was_granted_nothing(namespace: Namespace) -> None:
@@ -83,7 +82,7 @@ def test_etcd_and_the_api_server_come_back_after_a_crash_with_all_that_they_were
     with NodeAgent(own_plane, tmp_path_factory.mktemp("node")) as node:
         namespace = Namespace("default", Cluster(own_plane, node))
         namespace.apply(deployment("engine", simulated()))
-        rolled_out(namespace, "engine")
+        namespace.rolled_out("engine")
         (before,) = namespace.pods(app="engine")
         api.create(place, {"metadata": {"name": "kept"}, "data": {"k": "v"}})
         for name in ("etcd", "kube-apiserver"):
@@ -95,7 +94,7 @@ def test_etcd_and_the_api_server_come_back_after_a_crash_with_all_that_they_were
         (after,) = namespace.pods(app="engine")
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         namespace.apply(deployment("engine", simulated("--model", "another")))
-        rolled_out(namespace, "engine")
+        namespace.rolled_out("engine")
         api.wait_gone(namespace.path("pods", before["metadata"]["name"]))
         (new,) = namespace.pods(app="engine")
         assert new["metadata"]["uid"] != before["metadata"]["uid"]

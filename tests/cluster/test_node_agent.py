@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.cluster.workloads import GATE, deployment, service, simulated
-from tests.support.cluster.api import Object
+from tests.support.cluster.api import Object, condition, wait_for
 from tests.support.cluster.fixtures import Namespace
 from tests.support.cluster.images import digest_of
 from tests.support.cluster.users import GATE as GATE_USER
-
-
-def wait(what: Callable[[], Any], seconds: float = 60) -> Any:
-    """What `what` gives once it gives something."""
-    until = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.05)
-    return found
-
-
-def condition(pod: Object, name: str) -> str:
-    """Status of a pod's condition; empty where it has none."""
-    return next((c["status"] for c in pod["status"].get("conditions", []) if c["type"] == name), "")
-
-
-def rolled_out(namespace: Namespace, name: str) -> Object:
-    """The Deployment once the controllers say that it is rolled out as it is written now."""
-
-    def complete(found: Object) -> bool:
-        spec, status = found["spec"], found.get("status", {})
-        counts = [status.get(each, 0) for each in ("updatedReplicas", "availableReplicas", "replicas")]
-        return status.get("observedGeneration") == found["metadata"]["generation"] and counts == [spec["replicas"]] * 3
-
-    return namespace.cluster.api().wait(namespace.path("deployments", name, "apps"), complete)
+from tests.support.cluster.workloads import GATE, deployment, service, simulated
 
 
 def alive(pid: int) -> bool:
@@ -53,12 +26,12 @@ def test_a_deployment_of_the_simulated_engine_rolls_out_and_its_slice_has_the_ad
 ) -> None:
     namespace.apply(deployment("engine", simulated()))
     namespace.apply(service("engine"))
-    rolled_out(namespace, "engine")
+    namespace.rolled_out("engine")
     (pod,) = namespace.pods(app="engine")
     address = pod["status"]["podIP"]
     assert address.startswith("10.88.")
     assert httpx.get(f"http://{address}:8080/health", trust_env=False).json() == {"status": "ok"}
-    slices = wait(lambda: namespace.slices("engine"))
+    slices = wait_for(lambda: namespace.slices("engine"))
     assert {ip: conditions["ready"] for ip, conditions in slices.items()} == {address: True}
     (told,) = pod["status"]["containerStatuses"]
     assert (told["ready"], told["restartCount"], list(told["state"])) == (True, 0, ["running"])
@@ -70,7 +43,7 @@ def test_a_deployment_of_the_simulated_engine_rolls_out_and_its_slice_has_the_ad
 
 def test_two_pods_serve_on_the_same_port_each_on_its_own_address(namespace: Namespace) -> None:
     namespace.apply(deployment("engine", simulated(), replicas=2))
-    rolled_out(namespace, "engine")
+    namespace.rolled_out("engine")
     addresses = {pod["status"]["podIP"] for pod in namespace.pods(app="engine")}
     assert len(addresses) == 2
     for address in addresses:
@@ -79,13 +52,13 @@ def test_two_pods_serve_on_the_same_port_each_on_its_own_address(namespace: Name
 
 def test_a_new_pod_template_rolls_over_to_a_process_with_the_new_arguments(namespace: Namespace) -> None:
     namespace.apply(deployment("engine", simulated("--model", "old-model")))
-    rolled_out(namespace, "engine")
+    namespace.rolled_out("engine")
     (before,) = namespace.pods(app="engine")
     old_process = namespace.cluster.node.container(namespace.name, before["metadata"]["name"]).pid
     assert old_process is not None
     assert alive(old_process)
     namespace.apply(deployment("engine", simulated("--model", "new-model")))
-    rolled_out(namespace, "engine")
+    namespace.rolled_out("engine")
     namespace.cluster.api().wait_gone(namespace.path("pods", before["metadata"]["name"]))
     (after,) = namespace.pods(app="engine")
     served = httpx.get(f"http://{after['status']['podIP']}:8080/v1/models", trust_env=False).json()
@@ -97,11 +70,11 @@ def test_a_readiness_gate_holds_a_pod_out_of_its_service_until_the_condition_is_
     namespace.apply(service("engine"))
     namespace.apply(deployment("engine", simulated(), gate=True))
     api = namespace.cluster.api()
-    name = wait(lambda: namespace.pods(app="engine"))[0]["metadata"]["name"]
+    name = wait_for(lambda: namespace.pods(app="engine"))[0]["metadata"]["name"]
     pod = api.wait(namespace.path("pods", name), lambda found: condition(found, "ContainersReady") == "True")
     address = pod["status"]["podIP"]
     assert condition(pod, "Ready") == "False"
-    held = wait(lambda: namespace.slices("engine").get(address))
+    held = wait_for(lambda: namespace.slices("engine").get(address))
     assert held["ready"] is False
     assert namespace.kubectl("get", "pods", "-o", "wide").stdout.splitlines()[1].rstrip().endswith("0/1")
 
@@ -111,8 +84,8 @@ def test_a_readiness_gate_holds_a_pod_out_of_its_service_until_the_condition_is_
         *("patch", "pod", name, "--subresource=status", "--type=strategic", "-p", json.dumps(told)), user=GATE_USER
     )
     assert patched.returncode == 0, patched.stderr
-    rolled_out(namespace, "engine")
-    assert wait(lambda: namespace.slices("engine")[address]["ready"]) is True
+    namespace.rolled_out("engine")
+    assert wait_for(lambda: namespace.slices("engine")[address]["ready"]) is True
     written = namespace.cluster.audit.wait(
         lambda entry: entry.subresource == "status", verb="patch", resource="pods", name=name, user="prefillgate"
     )
@@ -122,7 +95,7 @@ def test_a_readiness_gate_holds_a_pod_out_of_its_service_until_the_condition_is_
 def test_a_container_that_crashes_is_restarted_later_and_later_and_is_never_ready(namespace: Namespace) -> None:
     server = simulated("--model", "") | {"command": ["sh", "-c", "echo no such device >&2; exit 3"]}
     namespace.apply(deployment("engine", server))
-    name = wait(lambda: namespace.pods(app="engine"))[0]["metadata"]["name"]
+    name = wait_for(lambda: namespace.pods(app="engine"))[0]["metadata"]["name"]
 
     def loops(found: Object) -> bool:
         states = found["status"].get("containerStatuses", [])
@@ -141,7 +114,7 @@ def test_a_container_that_crashes_is_restarted_later_and_later_and_is_never_read
 
 def test_each_life_of_a_container_has_an_id_of_its_own(namespace: Namespace) -> None:
     namespace.apply(deployment("engine", simulated()))
-    rolled_out(namespace, "engine")
+    namespace.rolled_out("engine")
     (pod,) = namespace.pods(app="engine")
     first, name = pod["status"]["containerStatuses"][0]["containerID"], pod["metadata"]["name"]
     namespace.cluster.node.container(namespace.name, name).kill()
@@ -160,7 +133,7 @@ def test_each_life_of_a_container_has_an_id_of_its_own(namespace: Namespace) -> 
 
 def test_deleting_a_deployment_ends_its_processes(namespace: Namespace) -> None:
     namespace.apply(deployment("engine", simulated(), replicas=2))
-    rolled_out(namespace, "engine")
+    namespace.rolled_out("engine")
     names = [pod["metadata"]["name"] for pod in namespace.pods(app="engine")]
     processes = [namespace.cluster.node.container(namespace.name, name).pid for name in names]
     assert all(pid is not None and alive(pid) for pid in processes)
@@ -178,13 +151,13 @@ def test_a_pod_deleted_by_force_leaves_no_process(namespace: Namespace) -> None:
     pid = namespace.cluster.node.container(namespace.name, "one").pid
     assert pid is not None
     assert namespace.kubectl("delete", "pod", "one", "--grace-period=0", "--force").returncode == 0
-    wait(lambda: not alive(pid))
+    wait_for(lambda: not alive(pid))
 
 
 def test_a_container_gets_its_environment_and_volumes_from_config_maps_secrets_and_its_pod(
     namespace: Namespace,
 ) -> None:
-    script = "env | sort; cat /etc/engine/layers.ini /run/keys/token; cat $ACCOUNT/namespace; test -s $ACCOUNT/token"
+    script = "env; cat /etc/engine/layers.ini /run/keys/token $ACCOUNT/namespace; test -s $ACCOUNT/token"
     namespace.apply(
         {
             "apiVersion": "v1",
@@ -243,10 +216,14 @@ def test_a_container_gets_its_environment_and_volumes_from_config_maps_secrets_a
         }
     )
     pod = namespace.cluster.api().wait(namespace.path("pods", "one"), lambda found: condition(found, "Ready") == "True")
-    printed = wait(lambda: log if "NONE" in (log := namespace.cluster.node.log(namespace.name, "one")) else "")
+    printed = wait_for(lambda: log if "NONE" in (log := namespace.cluster.node.log(namespace.name, "one")) else "")
     seen = dict(line.partition("=")[::2] for line in printed.splitlines())
     assert {name: seen[name] for name in ("ONE", "BOTH", "KEY", "CONF_split", "LINE")} == {
-        **{"ONE": "1", "BOTH": "1+3,1", "KEY": "s3cret", "CONF_split": "3,1", "LINE": "chat"}
+        "ONE": "1",
+        "BOTH": "1+3,1",
+        "KEY": "s3cret",
+        "CONF_split": "3,1",
+        "LINE": "chat",
     }
     assert seen["IP"] == pod["status"]["podIP"]
     assert f"n=9\ns3cret\n{namespace.name}" in printed
@@ -257,7 +234,7 @@ def test_a_container_gets_its_environment_and_volumes_from_config_maps_secrets_a
 def test_a_pod_waits_for_a_secret_that_is_not_there_and_says_so(namespace: Namespace) -> None:
     env = [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "late", "key": "k"}}}]
     namespace.apply(deployment("engine", simulated(env=env)))
-    api, name = namespace.cluster.api(), wait(lambda: namespace.pods(app="engine"))[0]["metadata"]["name"]
+    api, name = namespace.cluster.api(), wait_for(lambda: namespace.pods(app="engine"))[0]["metadata"]["name"]
 
     def waits(found: Object) -> Any:
         return any("message" in s["state"].get("waiting", {}) for s in found["status"].get("containerStatuses", []))
@@ -265,12 +242,12 @@ def test_a_pod_waits_for_a_secret_that_is_not_there_and_says_so(namespace: Names
     told = api.wait(namespace.path("pods", name), waits)["status"]["containerStatuses"][0]["state"]["waiting"]
     assert told == {"reason": "CreateContainerConfigError", "message": 'secret "late" not found'}
     api.create(namespace.path("secrets"), {"metadata": {"name": "late"}, "stringData": {"k": "v"}})
-    rolled_out(namespace, "engine")
+    namespace.rolled_out("engine")
 
 
 def test_an_image_that_nobody_has_is_told_and_holds_the_rollout(namespace: Namespace) -> None:
     namespace.apply(deployment("engine", simulated(image="registry.example/unheard-of:1")))
-    name = wait(lambda: namespace.pods(app="engine"))[0]["metadata"]["name"]
+    name = wait_for(lambda: namespace.pods(app="engine"))[0]["metadata"]["name"]
 
     def told(found: Object) -> bool:
         states = found["status"].get("containerStatuses", [])

@@ -67,14 +67,14 @@ def test_the_last_lines_of_a_run_list_each_program_its_version_and_its_tests(
     rows = [(name, "7.0", "2 tests" if name == "llama-server" else "1 test") for name in programs.EXPECTED]
     rows = sorted([*rows, ("chromium", "8.1 beta", "1 test")])
     assert "2 passed" in lines[-len(rows) - 1]
-    assert lines[-len(rows) :] == [f"real program  {name:<12}  {version}  {tests}" for name, version, tests in rows]
+    assert lines[-len(rows) :] == [f"real program  {name:<23}  {version}  {tests}" for name, version, tests in rows]
 
 
 def test_a_whole_run_fails_when_no_test_spoke_to_an_expected_program(run: Run) -> None:
     seen = run({"unit/test_a.py": "def test_alone(): assert 1 + 1 == 2"})
     assert seen.returncode == 1
     assert "run fails: no test spoke to llama-server" in seen.stdout
-    assert "real program  llama-server  no version seen  0 tests" in seen.stdout
+    assert f"real program  {'llama-server':<23}  no version seen  0 tests" in seen.stdout
 
 
 def test_a_part_of_the_tests_need_not_speak_to_any_program(run: Run) -> None:
@@ -165,7 +165,7 @@ def test_a_program_without_name_or_version_cannot_be_recorded(name: str, version
         programs.record_real_program(name, version, "tests/unit/test_x.py::test_x")
 
 
-def test_what_measures_real_servers_has_one_worker_and_every_other_file_of_servers_has_one_each(
+def test_what_measures_real_servers_and_what_needs_a_cluster_has_one_worker_and_every_other_file_of_servers_has_one_each(
     run: Run, tmp_path: Path
 ) -> None:
     tells = """
@@ -177,7 +177,8 @@ def test_who(number):
 """
     real = ("engine/test_one.py", "demo/test_two.py", "contract/test_three.py")
     others = ("runner/test_four.py", "story/test_five.py")
-    seen = run({"unit/test_a.py": SPOKE} | dict.fromkeys((*real, *others), tells), "-n2", "--dist=loadgroup")
+    cluster = ("cluster/test_six.py", "cluster/test_seven.py")
+    seen = run({"unit/test_a.py": SPOKE} | dict.fromkeys((*real, *cluster, *others), tells), "-n2", "--dist=loadgroup")
     assert seen.returncode == 0, seen.stdout
     workers: dict[str, set[str]] = {}
     for row in (tmp_path / "who.txt").read_text().splitlines():
@@ -185,7 +186,8 @@ def test_who(number):
         workers.setdefault(name, set()).add(worker)
     assert {name: len(found) for name, found in workers.items()} == dict.fromkeys(workers, 1)
     assert len(workers["test_one"] | workers["test_two"] | workers["test_three"]) == 1
-    assert len(workers) == len(real) + len(others)
+    assert len(workers["test_six"] | workers["test_seven"]) == 1
+    assert len(workers) == len(real) + len(cluster) + len(others)
 
 
 def test_the_folder_of_many_files_comes_last(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Tests of a cluster run in a network of their own (`tests.support.namespace`); a pytest plugin of `tests/conftest.py`."""
+"""A pytest plugin: tests of a cluster run in a network of their own (`tests.support.namespace`)."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """The network that tests of a cluster run in: a network namespace of its own, where every 10.88.x.y answers.
 
-EndpointSlices refuse loopback addresses, so each pod's server needs an address of its own. Nothing outside is reached from
-there, and nothing inside from outside.
+EndpointSlices refuse loopback addresses, so each pod's server needs an address of its own. Nothing outside is reached
+from there, and nothing inside from outside.
 
-A process that may make namespaces (root) enters it for the tests of `FOLDERS` alone: its own thread, with all that this
-thread starts meanwhile, and is back where it was after each test. Anybody else's run moves into one whole before its first
-test, as the same user: `move_in`. What could not be done is told by the tests that need it.
+A process of root enters it for the tests of `FOLDERS` alone: its own thread, with all that this thread starts, and is
+back where it was after each test. Anybody else's run moves into one whole before its first test, as the same user:
+`move_in`. What could not be done is told by the tests that need it.
 
-As a program: python tests/support/namespace.py COMMAND...  makes this process's network ready and becomes the command.
+As a program, `python tests/support/namespace.py COMMAND...` makes its own network ready and becomes the command.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ class Network:
         _call("setns", self._inside, _CLONE_NEWNET)
 
     def leave(self) -> None:
-        """Move this thread back to where it was before `enter`; nothing when it moved nowhere."""
+        """Move this thread back to where it was before `enter`. A root that may not (of a container) stays inside."""
         if self._outside is not None:
-            _call("setns", self._outside, _CLONE_NEWNET)
+            with contextlib.suppress(NoNamespace):
+                _call("setns", self._outside, _CLONE_NEWNET)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -76,7 +77,7 @@ class Network:
 
 
 def make_ready() -> None:
-    """Bring loopback up in this thread's namespace, with all of 10.88.0.0/16 on it. Raises OSError without the right."""
+    """Bring loopback up in this thread's namespace, with all of 10.88.0.0/16 on it. Raises OSError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         _set(any_socket, _SIOCSIFFLAGS, "lo", struct.pack("=H", _IFF_UP_RUNNING))
         _set(any_socket, _SIOCSIFADDR, "lo:0", _of(ADDRESS))
@@ -113,8 +114,8 @@ def _call(function: str, *arguments: int) -> None:
     if getattr(libc, function)(*arguments):
         why = os.strerror(ctypes.get_errno())
         raise NoNamespace(
-            f"tests of a cluster need a network namespace of their own, and {function} says: {why}. Run them as root, or "
-            f"where `{' '.join(MOVING)} true` works for you."
+            f"tests of a cluster need a network namespace of their own, and {function} says: {why}. Run them as root, "
+            f"or where `{' '.join(MOVING)} true` works for you."
         )
 
 

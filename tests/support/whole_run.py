@@ -5,8 +5,8 @@
   by no test, and when any test was skipped, expected to fail, or deselected: a claim nobody checked is not green.
 * Any run fails when it leaves a process behind. What is left is ended, by its own process id.
 * With several workers, tests of the folders in `PARALLEL` are spread over them first. Those of the folders in `REAL`
-  (they measure real servers) follow in one worker, in order; of all others each file has one worker, so that what a
-  file starts is started once.
+  (they measure real servers) follow in one worker, in order, and those of a cluster in one; of all others each file has
+  one worker, so that what a file starts is started once.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 
 from tests.support import leftovers, programs
+from tests.support.namespace import FOLDERS
 
 # Longest first: a long test that starts last would run alone.
 PARALLEL = ("simulation", "evidence", "report", "project", "commands", "importing", "unit")
 REAL = ("demo", "first_hour", "engine", "contract")
+CLUSTER = FOLDERS  # one control plane and one node serve all of them
 LAST = "runner"  # many files, none of them long: the workers end at about the same time
 FILTERS = {"-k", "-m", "--deselect", "--ignore", "--ignore-glob", "--lf", "--last-failed", "--sw", "--stepwise"}
 
@@ -131,12 +133,14 @@ def _folder(config: pytest.Config, item: pytest.Item) -> str:
 
 
 def group_of(nodeid: str) -> str:
-    """What must stay in one worker: a test of a parallel folder, all real servers, or a file."""
+    """What must stay in one worker: a test of a parallel folder, all real servers, a cluster, or a file."""
     path = nodeid.partition("::")[0]
     parts = path.split("/")
     folder = parts[1] if parts[0] == "tests" and len(parts) > 2 else ""
     if folder in PARALLEL:
         return nodeid
+    if folder in CLUSTER:
+        return "cluster"
     return "real servers" if folder in REAL else path
 
 

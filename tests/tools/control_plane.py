@@ -64,7 +64,7 @@ def folder_of(version: str = VERSION, cache: Path = CACHE) -> Path:
 
 
 def find_control_plane(version: str = VERSION, cache: Path = CACHE) -> dict[str, str] | None:
-    """Path of each program; None unless all are there. A named folder is for `VERSION` alone, of whatever version it is.
+    """Path of each program; None unless all are there. A named folder stands for `VERSION`, whatever version it holds.
 
     Raises CannotHave when KUBEBUILDER_ASSETS names a folder without the programs that envtest puts there.
     """

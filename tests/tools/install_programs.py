@@ -1,5 +1,5 @@
 """Installs the programs that tests need and pip cannot bring: a Chromium, curl, openssl and PostgreSQL from Debian's
-packages, and an S3 server (`tests.tools.s3_server`).
+packages, an S3 server (`tests.tools.s3_server`), and a Kubernetes control plane (`tests.tools.control_plane`).
 
 Does nothing for one that is there already (the variable CHROMIUM may name a Chromium or Chrome). Exits 1, saying what
 to do, when it cannot install one. Run from the root of the checkout: python -m tests.tools.install_programs
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.support.programs import find_chromium, find_curl, find_openssl, find_postgres
-from tests.tools import s3_server
+from tests.tools import control_plane, s3_server
 
 APT = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
 
@@ -46,7 +46,8 @@ PROGRAMS = (
 
 def main() -> int:
     """Install what is missing; 0 when everything is there afterwards."""
-    return max([*(_made_sure(program) for program in PROGRAMS), s3_server.make_sure()])
+    made = [_made_sure(program) for program in PROGRAMS]
+    return max([*made, s3_server.make_sure(), control_plane.make_sure()])
 
 
 def _made_sure(program: Program) -> int:

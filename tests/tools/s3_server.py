@@ -12,9 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.tools.go_programs import CACHE, find_go
+
 MODULE, VERSION = "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"
 NAME = "versitygw"
-FOLDER = Path.home() / ".cache" / "prefillgate" / f"{NAME}-{VERSION}"
+FOLDER = CACHE / f"{NAME}-{VERSION}"
 
 
 def find_s3_server() -> str | None:
@@ -26,7 +28,7 @@ def make_sure() -> int:
     """Build it where it is missing; 0 when it is there afterwards, 1 after saying why not."""
     if find_s3_server():
         return 0
-    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    go = find_go()
     if go is None:
         print("No S3 server for the tests: building it needs go. Install Go (https://go.dev).", file=sys.stderr)
         return 1

@@ -27,7 +27,7 @@ class Refused(AssertionError):
 
 
 def path_of(resource: str, name: str = "", namespace: str = "", group: str = "", version: str = "v1") -> str:
-    """Path of a resource: `pods` of the core group, or `deployments` with group `apps`. A subresource is part of `name`."""
+    """Path of a resource: `pods`, or `deployments` with group `apps`. A subresource is part of `name`."""
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     within = f"/namespaces/{namespace}" if namespace else ""
     return f"{root}{within}/{resource}" + (f"/{name}" if name else "")
@@ -110,3 +110,18 @@ def _told(response: httpx.Response) -> str:
         return str(response.json()["message"])
     except (ValueError, KeyError, TypeError):
         return response.text[:500]
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
+    """What `what` gives once it gives something. Raises AssertionError after `seconds`."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return found
+
+
+def condition(found: Object, name: str) -> str:
+    """Status of an object's condition; empty where it has none."""
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((str(each["status"]) for each in conditions if each["type"] == name), "")

@@ -46,9 +46,9 @@ class AuditLog:
         self.path = path
 
     def entries(self, **wanted: Any) -> list[Entry]:
-        """Requests that were answered (a watch when it ended), in the order of the log. `wanted` names fields of `Entry`
+        """Requests that were answered (a watch when it ended), in the order of the log.
 
-        and the value that each must have.
+        `wanted` names fields of `Entry` and the value that each must have.
         """
         rows = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
         told = [json.loads(row) for row in rows]

@@ -1,9 +1,9 @@
 """Becomes a container's process: a root of its own, in which the pod's volumes are where the container wants them.
 
-What the container writes elsewhere is gone with it; the machine's own files are there to read. As a program, started by the
-node agent with the path of a JSON file:
+What the container writes elsewhere is gone with it; the machine's own files are there to read. As a program, started by
+the node agent with the path of a JSON file:
 
-    {"mounts": [[source, target, read only], ...], "scratch": folder, "command": [...], "env": {...}, "cwd": path or null}
+    {"mounts": [[source, target, read only], ...], "scratch": folder, "command": [...], "env": {...}, "cwd": path}
 
 Ends in 128 with a line on standard error when the container cannot be made, in 127 when its command is not there.
 """
@@ -36,11 +36,10 @@ def main(given: str) -> int:
         print(f"the container cannot be made: {error}", file=sys.stderr)
         return CANNOT_MAKE
     command, environment = wanted["command"], wanted["env"]
-    program = shutil.which(command[0], path=environment["PATH"])
-    if program is None:
-        print(f"{command[0]}: not found in the container", file=sys.stderr)
-        return NO_COMMAND
-    os.execve(program, command, environment)
+    if program := shutil.which(command[0], path=environment["PATH"]):
+        os.execve(program, command, environment)
+    print(f"{command[0]}: not found in the container", file=sys.stderr)
+    return NO_COMMAND
 
 
 def enter_root(scratch: Path, mounts: list[list[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""A real control plane on loopback: etcd, kube-apiserver with RBAC, admission and an audit log, kube-controller-manager."""
+"""A real control plane: etcd, kube-apiserver with RBAC, admission and an audit log, kube-controller-manager."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import itertools
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,20 @@ class Namespace:
         query = {"labelSelector": ",".join(f"{name}={value}" for name, value in labels.items())}
         found = self.cluster.api().items(self.path("pods"), **query)
         return sorted(found, key=lambda pod: pod["metadata"]["creationTimestamp"])
+
+    def rolled_out(self, name: str, resource: str = "deployments") -> Object:
+        """The workload once its controller says that it is rolled out as it is written now."""
+
+        def complete(found: Object) -> bool:
+            wanted, status = found["spec"]["replicas"], found.get("status", {})
+            counts = [status.get(each, 0) for each in ("updatedReplicas", "availableReplicas", "replicas")]
+            return status.get("observedGeneration") == found["metadata"]["generation"] and counts == [wanted] * 3
+
+        return self.cluster.api().wait(self.path(resource, name, "apps"), complete)
+
+    def wait_pod(self, name: str, until: Callable[[Object], Any]) -> Object:
+        """A pod once `until` says yes to it."""
+        return self.cluster.api().wait(self.path("pods", name), until)
 
     def slices(self, service: str) -> dict[str, Any]:
         """Address -> conditions of every endpoint of a Service."""

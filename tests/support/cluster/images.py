@@ -1,7 +1,7 @@
 """Which real program an image name stands for: a folder of commands on the container's path, made for one pod.
 
-A container's own command, arguments and environment are run as they are (`sh -c "exec llama-server ..."` too). One thing
-differs from a container: all pods share one network, so a server is told to listen on its pod's own address.
+A container's own command, arguments and environment are run as they are, `sh -c "exec llama-server ..."` too. One thing
+differs from a cluster: all pods share one network, so a server is told to listen on its pod's own address.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _PYTHON = f"PYTHONPATH={shlex.quote(str(PACKAGE))} exec {shlex.quote(sys.executa
 COMMANDS = {
     "llama-server": f'{_PYTHON} -m prefillgate.hosts.llama_server "$@" --host @ADDRESS@',
     "prefillgate": (
-        f'if [ "$1" = simulate ]; then {_PYTHON} -m prefillgate "$@" --host @ADDRESS@; fi\n{_PYTHON} -m prefillgate "$@"'
+        f'if [ "$1" = simulate ]; then {_PYTHON} -m prefillgate "$@" --host @ADDRESS@; fi\n'
+        f'{_PYTHON} -m prefillgate "$@"'
     ),
 }
 """Name of a command in every image -> the shell script behind it."""

@@ -1,4 +1,4 @@
-"""What a container gets from its pod: environment, command line and volumes, out of ConfigMaps, Secrets and the pod itself."""
+"""What a container gets: environment and volumes, out of ConfigMaps, Secrets and the pod itself."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Container:
         self._address, self._inputs, self._commands = place
         self.name: str = spec["name"]
         self.restarts = 0
-        self.ready = self._started = False
+        self.ready, self._started = False, asyncio.Event()
         self.state: Object = {"waiting": {"reason": "ContainerCreating"}}
         self.last_state: Object = {}
         self.id = ""
@@ -75,7 +75,7 @@ class Container:
             "imageID": f"{image.partition('@')[0].partition(':')[0]}@{digest}" if known else "",
             "containerID": self.id,
             "ready": self.ready,
-            "started": self._started,
+            "started": self._started.is_set(),
             "restartCount": self.restarts,
             "state": self.state,
             "lastState": self.last_state,
@@ -130,17 +130,11 @@ class Container:
         wanted = {"mounts": mounts, "scratch": str(life), "command": command, "env": environment}
         wanted["cwd"] = self.spec.get("workingDir")
         (life / "container.json").write_text(json.dumps(wanted), encoding="utf-8")
-        with (life / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", starter.__file__, str(life / "container.json")],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # what the container starts ends with it
-            )
+        self._process = _begun(life)
         self.id = f"containerd://{uuid.uuid4().hex}{uuid.uuid4().hex}"
-        self._started = "startupProbe" not in self.spec
-        self.ready = self._started and "readinessProbe" not in self.spec
+        if "startupProbe" not in self.spec:
+            self._started.set()
+        self.ready = self._started.is_set() and "readinessProbe" not in self.spec
         self._set({"running": {"startedAt": now()}})
 
     async def _watch(self) -> int:
@@ -149,8 +143,7 @@ class Container:
         began = asyncio.get_running_loop().time()
         probes = [asyncio.ensure_future(self._probe(kind)) for kind in ("startup", "readiness", "liveness")]
         try:
-            while (code := self._process.poll()) is None:
-                await asyncio.sleep(0.02)
+            code = await _end_of(self._process)
         finally:
             for probe in probes:
                 probe.cancel()
@@ -164,17 +157,17 @@ class Container:
         spec = self.spec.get(f"{kind}Probe")
         if spec is None:
             return
-        while kind != "startup" and not self._started:
-            await asyncio.sleep(0.02)
+        if kind != "startup":
+            await self._started.wait()
         heard = {"startup": self._hear_startup, "readiness": self._hear_readiness, "liveness": self._hear_liveness}
         await Probe(spec, self.spec, self._address, heard[kind]).run()
 
     def _hear_startup(self, good: bool) -> None:
-        if good and not self._started:
-            self._started = True
+        if good and not self._started.is_set():
+            self._started.set()
             self.ready = "readinessProbe" not in self.spec
             self._changed()
-        elif not good and not self._started:
+        elif not good and not self._started.is_set():
             self._hear_liveness(False)
 
     def _hear_readiness(self, good: bool) -> None:
@@ -188,7 +181,8 @@ class Container:
 
     def _note_end(self, code: int) -> None:
         started = self.state.get("running", {}).get("startedAt", now())
-        self.ready = self._started = False
+        self.ready = False
+        self._started.clear()
         told = {"exitCode": code if code >= 0 else 128 - code, "reason": "Error" if code else "Completed"}
         self._set({"terminated": {**told, "startedAt": started, "finishedAt": now(), "containerID": self.id}})
 
@@ -197,9 +191,8 @@ class Container:
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
-        until = asyncio.get_running_loop().time() + grace_seconds
-        while self._process.poll() is None and asyncio.get_running_loop().time() < until:
-            await asyncio.sleep(0.02)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_end_of(self._process), grace_seconds)
         self.kill()
         self._note_end(self._process.wait())
 
@@ -231,6 +224,32 @@ class Container:
         if self.state != state:
             self.state = state
             self._changed()
+
+
+def _begun(life: Path) -> subprocess.Popen[bytes]:
+    """The process of `life`, whose folder says what it is; what the container starts ends with it."""
+    with (life / "log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", starter.__file__, str(life / "container.json")],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+async def _end_of(process: subprocess.Popen[bytes]) -> int:
+    """Its exit code, once it has ended."""
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    with contextlib.suppress(ProcessLookupError):  # somebody else has seen its end
+        handle = os.pidfd_open(process.pid)
+        loop.add_reader(handle, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(handle)
+            os.close(handle)
+    return process.wait()
 
 
 def now() -> str:

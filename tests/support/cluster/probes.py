@@ -38,7 +38,8 @@ class Probe:
         if "tcpSocket" in self._spec:
             return await self._connects(self._port(self._spec["tcpSocket"]["port"]), seconds)
         asked = self._spec["httpGet"]
-        url = f"{asked.get('scheme', 'HTTP').lower()}://{self._address}:{self._port(asked['port'])}{asked.get('path', '/')}"
+        place = f"{self._address}:{self._port(asked['port'])}"
+        url = f"{asked.get('scheme', 'HTTP').lower()}://{place}{asked.get('path', '/')}"
         headers = {header["name"]: header["value"] for header in asked.get("httpHeaders", [])}
         try:
             response = await client.get(url, headers=headers, timeout=seconds)
