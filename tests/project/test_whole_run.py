@@ -165,7 +165,7 @@ def test_a_program_without_name_or_version_cannot_be_recorded(name: str, version
         programs.record_real_program(name, version, "tests/unit/test_x.py::test_x")
 
 
-def test_what_measures_real_servers_and_what_needs_a_cluster_has_one_worker_and_every_other_file_of_servers_has_one_each(
+def test_real_servers_have_one_worker_a_cluster_has_one_and_every_other_file_of_servers_has_one_each(
     run: Run, tmp_path: Path
 ) -> None:
     tells = """

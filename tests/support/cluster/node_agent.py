@@ -2,7 +2,7 @@
 
 It binds every pod that no scheduling gate holds, gives it an address of its own in 10.88.0.0/16, starts the real
 process of each container (`images.py`), probes it, restarts it when it crashes, and ends it when the pod is deleted. It
-rides out an API server that is away. Not played: exec probes and lifecycle hooks, volumes of other kinds than `inputs.py`
+rides out an API server that is away. Not played: exec probes, lifecycle hooks, volumes of other kinds than `inputs.py`
 knows, kubectl's logs and exec (`NodeAgent.log` has what a container printed).
 """
 
