@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.support.cluster.api import Object, condition, wait_for
+from tests.support.cluster.api import JSON_PATCH, Object, condition, wait_for
 from tests.support.cluster.fixtures import Namespace
 from tests.support.cluster.images import digest_of
 from tests.support.cluster.users import GATE as GATE_USER
@@ -243,6 +245,59 @@ def test_a_pod_waits_for_a_secret_that_is_not_there_and_says_so(namespace: Names
     assert told == {"reason": "CreateContainerConfigError", "message": 'secret "late" not found'}
     api.create(namespace.path("secrets"), {"metadata": {"name": "late"}, "stringData": {"k": "v"}})
     namespace.rolled_out("engine")
+
+
+def test_a_container_is_its_service_account_to_the_api_server(namespace: Namespace) -> None:
+    place = "/var/run/secrets/kubernetes.io/serviceaccount"
+    script = (
+        f'curl -s --cacert {place}/ca.crt -H "Authorization: Bearer $(cat {place}/token)" '
+        f"https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/api/v1/namespaces/$(cat {place}/namespace)/pods"
+    )
+    one = {"name": "shell", "image": "busybox", "args": ["-c", script]}
+    spec = {"restartPolicy": "Never", "containers": [one]}
+    namespace.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec})
+    namespace.wait_pod("one", lambda found: found["status"]["phase"] == "Succeeded")
+    told = json.loads(namespace.cluster.node.log(namespace.name, "one"))
+    assert told["code"] == 403
+    assert f'User "system:serviceaccount:{namespace.name}:default" cannot list resource "pods"' in told["message"]
+
+
+def test_first_containers_run_before_the_others_and_a_gated_pod_waits_for_its_node(namespace: Namespace) -> None:
+    shared = [{"name": "shared", "mountPath": "/models"}]
+    first = {"name": "first", "image": "busybox", "args": ["-c", "echo weights > /models/w"], "volumeMounts": shared}
+    then = {"name": "then", "image": "busybox", "args": ["-c", "cat /models/w"], "volumeMounts": shared}
+    spec = {"volumes": [{"name": "shared", "emptyDir": {}}], "initContainers": [first], "containers": [then]}
+    spec |= {"restartPolicy": "Never", "schedulingGates": [{"name": "example.com/wait"}]}
+    namespace.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec})
+    namespace.apply(deployment("other", simulated()))
+    namespace.rolled_out("other")  # the node is at work, and has seen both
+    waits = namespace.wait_pod("one", bool)
+    assert "nodeName" not in waits["spec"]
+    namespace.cluster.api().ask(
+        "PATCH", namespace.path("pods", "one"), [{"op": "remove", "path": "/spec/schedulingGates"}], JSON_PATCH
+    )
+    namespace.wait_pod("one", lambda found: found["status"]["phase"] == "Succeeded")
+    assert namespace.cluster.node.log(namespace.name, "one") == "weights\n"
+    assert not Path("/models").exists()
+
+
+def test_a_server_that_stops_answering_its_liveness_probe_is_restarted(namespace: Namespace) -> None:
+    probes = {
+        "startupProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 60},
+        "livenessProbe": {"httpGet": {"path": "/health", "port": 8080}, "periodSeconds": 1, "failureThreshold": 2},
+    }
+    namespace.apply(deployment("engine", simulated(**probes)))
+    namespace.rolled_out("engine")
+    (pod,) = namespace.pods(app="engine")
+    name = pod["metadata"]["name"]
+    assert pod["status"]["containerStatuses"][0]["started"] is True
+    pid = namespace.cluster.node.container(namespace.name, name).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: condition(namespace.wait_pod(name, bool), "Ready") == "False")
+    os.kill(pid, signal.SIGCONT)
+    namespace.wait_pod(name, lambda found: found["status"]["containerStatuses"][0]["restartCount"] == 1)
+    namespace.wait_pod(name, lambda found: condition(found, "Ready") == "True")
 
 
 def test_an_image_that_nobody_has_is_told_and_holds_the_rollout(namespace: Namespace) -> None:

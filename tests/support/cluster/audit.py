@@ -44,16 +44,27 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._seen: list[Entry] = []
+        self._read_to = 0
 
     def entries(self, **wanted: Any) -> list[Entry]:
         """Requests that were answered (a watch when it ended), in the order of the log.
 
         `wanted` names fields of `Entry` and the value that each must have.
         """
-        rows = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
-        told = [json.loads(row) for row in rows]
-        found = [_entry(row) for row in told if row["stage"] in ("ResponseComplete", "Panic")]
-        return [entry for entry in found if all(getattr(entry, name) == value for name, value in wanted.items())]
+        if self.path.exists():
+            self._read_on()
+        return [entry for entry in self._seen if all(getattr(entry, name) == value for name, value in wanted.items())]
+
+    def _read_on(self) -> None:
+        """Take in the lines that are whole since the last time."""
+        with self.path.open("rb") as file:
+            file.seek(self._read_to)
+            whole = file.read().rpartition(b"\n")[0]
+        if whole:
+            self._read_to += len(whole) + 1
+            told = [json.loads(row) for row in whole.split(b"\n")]
+            self._seen += [_entry(row) for row in told if row["stage"] in ("ResponseComplete", "Panic")]
 
     def writes(self, **wanted: Any) -> list[Entry]:
         """Those that meant to change something, refused ones included (see `code`)."""

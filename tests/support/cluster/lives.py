@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
+
 from tests.support import leftovers
 from tests.support.cluster import container as starter
 from tests.support.cluster.api import Object
@@ -113,6 +115,8 @@ class Container:
                 else:
                     await self._spawn(image)
                     return
+            except httpx.HTTPError:
+                pass  # the API server is away
             except CannotStart as why:
                 self._set({"waiting": {"reason": "CreateContainerConfigError", "message": str(why)}})
             await asyncio.sleep(0.25)

@@ -187,14 +187,14 @@ class NodeAgent:
         return found
 
     async def send(self, method: str, path: str, body: Object, content_type: str = "application/json") -> bool:
-        """Send until the server took it; False when it has no such object (any more), or another of that name."""
+        """Send until the server took it; False when it has no such object (any more), another, or one that is ending."""
         headers = {"Content-Type": content_type}
         while True:
             try:
                 response = await self._http.request(method, path, content=json.dumps(body), headers=headers)
             except httpx.TransportError:
                 response = None
-            if response is not None and response.status_code in (404, 409):
+            if response is not None and response.status_code in (403, 404, 409):
                 return False
             if response is not None and response.status_code < 400:
                 return True

@@ -63,12 +63,15 @@ class Pod:
     async def run(self) -> None:
         """Live until the pod is deleted; what it started is ended however this ends."""
         lives = asyncio.ensure_future(self._live())
+        lives.add_done_callback(lambda _: self._wake.set())
         try:
             while "deletionTimestamp" not in self.object["metadata"]:
                 self._wake.clear()
                 if not await self._publish():
                     return
                 await self._wake.wait()
+                if lives.done():
+                    lives.result()  # raises what broke the agent itself
             lives.cancel()
             await self._end()
         finally:
