@@ -187,7 +187,7 @@ class NodeAgent:
         return found
 
     async def send(self, method: str, path: str, body: Object, content_type: str = "application/json") -> bool:
-        """Send until the server took it; False when it has no such object (any more), another, or one that is ending."""
+        """Send until the server took it; False when it has no such object (any more), another, or an ending one."""
         headers = {"Content-Type": content_type}
         while True:
             try:
