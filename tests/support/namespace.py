@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import shutil
 import socket
@@ -108,9 +107,9 @@ def _name() -> str:
 
 
 def _call(function: str, *arguments: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, function):
+    if not sys.platform.startswith("linux"):
         raise NoNamespace("tests of a cluster need Linux: this system has no network namespaces")
+    libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, function)(*arguments):
         why = os.strerror(ctypes.get_errno())
         raise NoNamespace(
@@ -120,6 +119,8 @@ def _call(function: str, *arguments: int) -> None:
 
 
 def _set(any_socket: socket.socket, what: int, interface: str, value: bytes) -> None:
+    import fcntl  # not on every system, and only needed where there are namespaces
+
     fcntl.ioctl(any_socket, what, struct.pack("16s24s", interface.encode(), value))
 
 

@@ -22,7 +22,7 @@ from tests.support.namespace import FOLDERS
 # Longest first: a long test that starts last would run alone.
 PARALLEL = ("simulation", "evidence", "report", "project", "commands", "importing", "unit")
 REAL = ("demo", "first_hour", "engine", "contract")
-CLUSTER = FOLDERS  # one control plane and one node serve all of them
+CLUSTER = FOLDERS  # a control plane is started once for a folder, and two at once would be slow
 LAST = "runner"  # many files, none of them long: the workers end at about the same time
 FILTERS = {"-k", "-m", "--deselect", "--ignore", "--ignore-glob", "--lf", "--last-failed", "--sw", "--stepwise"}
 

@@ -35,7 +35,11 @@ VERSION = "v1.36.3"
 """What the tests use where nothing else is asked for."""
 
 ETCD = {"v1.36.3": "v3.6.16"}
-"""Which etcd goes with which Kubernetes: the versions that tests/tools/kube pins."""
+"""Which etcd goes with which Kubernetes: the versions that tests/tools/kube pins.
+
+For another one: its row here, and a module there, whose go.mod replaces each staging module (Kubernetes' own go.mod
+names them, at v0.0.0) by the one published with it, then `go mod tidy`.
+"""
 
 OF_ENVTEST = ("etcd", "kube-apiserver", "kubectl")
 MANAGER = "kube-controller-manager"
@@ -208,4 +212,4 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(make_sure(*sys.argv[1:2]))
+    sys.exit(make_sure(sys.argv[1] if len(sys.argv) > 1 else VERSION))

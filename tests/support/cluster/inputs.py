@@ -103,8 +103,8 @@ class Inputs:
     async def _volume(self, volume: Object) -> Path:
         """A folder of this machine with what the volume holds; made once for the pod."""
         if "hostPath" in volume:
-            return Path(volume["hostPath"]["path"])
-        folder = self._folder / "volumes" / volume["name"]
+            return Path(str(volume["hostPath"]["path"]))
+        folder = self._folder / "volumes" / str(volume["name"])
         if folder.exists():
             return folder
         files = await self._files(volume)

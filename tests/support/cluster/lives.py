@@ -131,7 +131,7 @@ class Container:
         life = self._folder / str(self.restarts)
         life.mkdir(exist_ok=True)
         environment = {**path, **self._settings.environment, **image.environment, **own, **mark}
-        wanted = {"mounts": mounts, "scratch": str(life), "command": command, "env": environment}
+        wanted: Object = {"mounts": mounts, "scratch": str(life), "command": command, "env": environment}
         wanted["cwd"] = self.spec.get("workingDir")
         (life / "container.json").write_text(json.dumps(wanted), encoding="utf-8")
         self._process = _begun(life)

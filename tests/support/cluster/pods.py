@@ -12,8 +12,6 @@ from tests.support.cluster.images import write_commands
 from tests.support.cluster.inputs import Inputs
 from tests.support.cluster.lives import Container, Settings, now
 
-_FIRST = {"waiting": {"reason": "PodInitializing"}}
-
 
 class Node(Protocol):
     """What a pod needs of its node."""
@@ -48,7 +46,8 @@ class Pod:
             for kind in ("initContainers", "containers")
         ]
         self._first, self.containers = made
-        self._wake, self._sent, self._started = asyncio.Event(), {}, now()
+        self._wake, self._started = asyncio.Event(), now()
+        self._sent: Object = {}
         self._conditions: dict[str, Object] = {}
         self._ending = False
 

@@ -59,4 +59,4 @@ class Probe:
         """A number, or the name of one of the container's ports."""
         if isinstance(told, int):
             return told
-        return next(port["containerPort"] for port in self._container["ports"] if port.get("name") == told)
+        return next(int(port["containerPort"]) for port in self._container["ports"] if port.get("name") == told)
