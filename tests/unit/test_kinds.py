@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import re2
 
 from prefillgate.api.errors import PolicyError
 from prefillgate.api.kinds.reading import read_policy_object, read_spec
@@ -20,6 +21,7 @@ from tests.support.kinds import (
     each_wrong_field_once,
     sample,
     samples,
+    schema_of,
     with_status,
     wrong_fields,
 )
@@ -131,3 +133,14 @@ def test_whatever_else_is_wrong_with_a_status_is_told_by_its_path(kind: str) -> 
             problems = validate(OF_KIND[kind].status, wrong.thing["status"])[1]
             untold += [str(wrong)] if wrong.field not in [f"status.{p.field}".rstrip(".") for _, p in problems] else []
     assert untold == []
+
+
+@pytest.mark.parametrize(
+    ("keyword", "good"), [("VERDICT", True), ("Übersicht 2-b", True), ("評価", True), (" x", False), ("a.b", False)]
+)
+def test_a_verdicts_keyword_may_be_a_word_of_any_language_in_files_and_in_a_cluster(keyword: str, good: bool) -> None:
+    field = ("spec", "checks", 1, "bareVerdict", "keyword")
+    assert (problems(changed(sample("PromotionPolicy", "review-bot"), field, keyword)) == []) is good
+    checks = schema_of("PromotionPolicy")["properties"]["spec"]["properties"]["checks"]["items"]["properties"]
+    pattern = checks["bareVerdict"]["properties"]["keyword"]["pattern"]
+    assert (re2.search(pattern, keyword) is not None) is good
