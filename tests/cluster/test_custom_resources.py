@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.support.cluster.api import Api, Refused, path_of, wait_for
-from tests.support.cluster.control_plane import ControlPlane, running_control_plane
 
 from prefillgate.api.kinds.names import LONGEST_LINE_NAME
 from tests.support.broken_rules import BROKEN, LONG_KEYS
+from tests.support.cluster.api import Api, Refused, path_of, wait_for
+from tests.support.cluster.control_plane import ControlPlane, running_control_plane
 from tests.support.cluster_crds import SERVED, install_crds, standing
 from tests.support.kinds import (
     OF_KIND,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.support.cluster.api import path_of
 from tests.support.cluster.control_plane import ControlPlane
-
 from tests.support.kinds import OF_KIND, ROOT, Object
 
 FOLDER = ROOT / "manifests" / "crds"
