@@ -150,7 +150,7 @@ def test_every_wrong_column_option_is_told_at_once(tmp_path: Path) -> None:
         '--column "bad=": no map',
         '--column: "tokens", "length", "\\u001b" are no fields',
     ]
-    assert "(allowed: arm, case_id, " in told[3] and told[3].endswith(", ended_at)")
+    assert "(allowed: arm, case_id, " in told[3] and told[3].endswith(", output_sha256)")
     assert errors_of(tmp_path / "log.csv", "tokens=tok")[0].startswith('--column: "tokens" is no field (allowed: arm, ')
 
 
