@@ -310,7 +310,8 @@ async def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     async for url in started(streaming):
         recording = await recording_of(url, tmp_path / "set.jsonl")
         async with streamed(recording) as reply:
-            await anext(reply.aiter_raw())
+            chunks = reply.aiter_raw()  # held: an iterator that is forgotten hangs up, and then nothing is under way
+            await anext(chunks)
             os.kill(recording.pid, signal.SIGINT)
             await asyncio.to_thread(wait_until_deaf, recording.url)
             assert await asyncio.to_thread(recording.stop) == 130
