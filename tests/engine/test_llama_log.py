@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ def test_the_log_of_a_real_server_tells_what_its_replies_told(
     with LlamaServer((*SMALL, "--no-warmup", "-lv", verbosity), log_path=path) as server:
         record(request, server)
         replies = [ask(server), ask(server), ask(server, cache_prompt=False)]
+        wait_for_releases(path, len(replies))
     with path.open("rb") as file:
         source = Source(file, "log")
         found = find_format(source)
@@ -36,6 +38,13 @@ def test_the_log_of_a_real_server_tells_what_its_replies_told(
     usage = [(reply["usage"]["prompt_tokens"], reply["timings"]["cache_n"]) for reply in replies]
     assert lengths == usage, "told by a line of its own, or by what the slot held at its release"
     assert usage[1][1] > 0, "the second was a copy"
+
+
+def wait_for_releases(path: Path, count: int) -> None:
+    """The server answers first and writes its lines then."""
+    end = time.monotonic() + 60
+    while path.read_text(errors="replace").count("stop processing") < count and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 def ask(server: LlamaServer, **more: Any) -> Any:
