@@ -11,12 +11,13 @@ import dataclasses
 import importlib
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from prefillgate.api.store_address import StoreAddress
+from prefillgate.evidence.book_link import Ask, Link, Rows
 from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Notice, Replicates, Watch
 from prefillgate.evidence.book_tables import insert, select, typed, values_of
 from prefillgate.evidence.errors import StoreError, StoreRefused
@@ -25,24 +26,6 @@ from prefillgate.evidence.stores import EXTRA
 
 LONGEST_TEXT = 65_536
 _T = TypeVar("_T")
-Rows = Sequence[Sequence[Any]]
-Ask = Callable[[str, dict[str, Any]], Rows]
-"""A statement in the book's SQL and its values to the rows it gives, inside a transaction."""
-
-
-class Link(Protocol):
-    """One way to the tables."""
-
-    name: str
-
-    def write(self, work: Callable[[Ask], _T]) -> _T:
-        """Do `work` in one transaction that nobody else's comes between. Raises `StoreFenced`, `StoreError`."""
-
-    def read(self, work: Callable[[Ask], _T]) -> _T:
-        """Do `work` on one moment of the book. Raises `StoreError`."""
-
-    def close(self) -> None:
-        """Let go of everything. May be called twice."""
 
 
 class Book:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prefillgate.evidence import schema
-from prefillgate.evidence.book import Ask, Rows
+from prefillgate.evidence.book_link import Ask, Rows
 from prefillgate.evidence.book_tables import check_version, statements
 from prefillgate.evidence.errors import StoreDamaged, StoreForeign, named, translated
 from prefillgate.evidence.fence import NOBODY, Fence, fenced, held_token

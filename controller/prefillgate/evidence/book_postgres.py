@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from prefillgate.api.store_address import PostgresUrl
-from prefillgate.evidence.book import Ask, Rows
+from prefillgate.evidence.book_link import Ask, Rows
 from prefillgate.evidence.book_tables import check_version, statements
 from prefillgate.evidence.errors import StoreAway, StoreDamaged, StoreForeign, named
 from prefillgate.evidence.fence import NOBODY, Fence, fenced, held_token
