@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -433,3 +434,15 @@ def test_faults_of_other_engines_are_told_as_those_engines_tell_them(dialect: st
     else:
         assert [reply["meta_info"]["num_retractions"] for reply in replies] == [1, 0]
         assert [line["cached_tokens"] for line in truth] == [0, 0]
+
+
+def test_what_is_no_http_is_refused_in_one_line_that_quotes_nothing_of_it() -> None:
+    with start_simulated() as server:
+        for garbage in (b"\x16\x03\x01 sk-a-key\r\n\r\n", b"GET / HTTP/9.x\r\nsk-a-key\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+                connection.sendall(garbage)
+                assert b" 400 " in connection.makefile("rb").readline()
+        assert get(server, "/health").status_code == 200
+        assert server.said().splitlines() == [
+            "a request that is no HTTP was refused; more of them are refused without a word"
+        ]

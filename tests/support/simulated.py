@@ -47,6 +47,10 @@ class SimulatedServer:
         """The port it listens on; the same after `restart`."""
         return int(self.url.rpartition(":")[2])
 
+    def said(self) -> str:
+        """What it said on standard error in this life."""
+        return (Path(self._folder.name) / "stderr").read_text(encoding="utf-8", errors="replace")
+
     def _start(self) -> subprocess.Popen[bytes]:
         """A port kept through a restart may be that of somebody's connection for a moment: then it is tried again."""
         deadline = time.monotonic() + _START_SECONDS

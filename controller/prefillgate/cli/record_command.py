@@ -172,9 +172,9 @@ def _served(upstream: str, at: tuple[str, int], parts: tuple[EngineOptions, Reco
     from prefillgate.cli.server_options import access_of
     from prefillgate.engines.access import access_findings
     from prefillgate.engines.http import base_url
+    from prefillgate.engines.server_troubles import Troubles, troubles_logger
     from prefillgate.recording.proxy import PassThrough
     from prefillgate.recording.serve import Listening, serve
-    from prefillgate.recording.troubles import Troubles, troubles_logger
 
     reach, recorder = parts
     told: dict[str, Any] = {}
@@ -195,7 +195,9 @@ def _served(upstream: str, at: tuple[str, int], parts: tuple[EngineOptions, Reco
             _tell(recorder, options)
 
     passing = PassThrough(base_url(upstream).root, reach, recorder, int(options["max_body"] * MEBIBYTE))
-    troubles = Troubles(lambda: recorder.count("unreadable"), say)
+    troubles = Troubles(
+        lambda: recorder.count("unreadable"), lambda kind: say(f"a request could not be passed on: {kind}")
+    )
     listening = Listening(*at, ready, tell, options["tell_every"], troubles_logger(troubles))
     try:
         return 128 + asyncio.run(serve(passing.application(), listening))

@@ -13,6 +13,8 @@ from prefillgate.cli.defaults import default_option
 from prefillgate.cli.numbers import NumberRange
 
 if TYPE_CHECKING:
+    import logging
+
     from prefillgate.simulate.settings import Settings
 
 
@@ -138,13 +140,33 @@ def command(
         if ready_file is not None:
             write_ready_file(ready_file, url)
 
+    troubles = _troubles()
     try:
         planted = parse_faults(faults, seed)
-        asyncio.run(serve(_settings(seed, options), planted, Listen(host, port, ready)))
+        asyncio.run(serve(_settings(seed, options), planted, Listen(host, port, ready, troubles)))
     except (FaultError, AnswersError) as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:
         raise click.UsageError(f"cannot start: {error}") from None
+
+
+def _troubles() -> logging.Logger:
+    """Says a request that is no HTTP in one line, the first time, and never what it held."""
+    from prefillgate.cli.outcome import say
+    from prefillgate.engines.server_troubles import Troubles, troubles_logger
+
+    told: list[bool] = []
+
+    def unreadable() -> None:
+        if not told:
+            say(
+                "a request that is no HTTP was refused; more of them are refused without a word",
+                "unreadable",
+                "warning",
+            )
+            told.append(True)
+
+    return troubles_logger(Troubles(unreadable, lambda kind: say(f"a request failed: {kind}", "failed", "error")))
 
 
 def _settings(seed: int, options: dict[str, object]) -> Settings:

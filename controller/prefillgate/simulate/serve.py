@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ from prefillgate.simulate.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where to listen, and who is told the address. Port 0 takes any free one."""
+    """Where to listen, who is told the address, and where the HTTP server's own lines go. Port 0 takes any free one."""
 
     host: str = "127.0.0.1"
     port: int = 0
     ready: Callable[[str], None] = lambda url: None
+    logger: logging.Logger | None = None
 
 
 async def serve(settings: Settings, faults: Faults, listen: Listen) -> None:
@@ -36,7 +38,8 @@ async def serve(settings: Settings, faults: Faults, listen: Listen) -> None:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     wording = Dice(settings.seed if settings.text_seed is None else settings.text_seed)
     model = SimulatedModel(settings, faults, load_answers(settings.answers, wording, settings.bad_text))
-    runner = web.AppRunner(Server(model).application(), access_log=None, shutdown_timeout=0.2)
+    logger = listen.logger or logging.getLogger(__name__)
+    runner = web.AppRunner(Server(model).application(), access_log=None, logger=logger, shutdown_timeout=0.2)
     try:
         await runner.setup()
         site = web.TCPSite(runner, listen.host, listen.port)

@@ -1,4 +1,4 @@
-"""What the HTTP server says of connections that went wrong: counted, never printed as it stands.
+"""What an HTTP server of ours says of connections that went wrong: counted, never printed as it stands.
 
 Its own lines quote what a client sent, and a request that is no HTTP may well be a prompt or a key.
 """
@@ -12,23 +12,23 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 
 class Troubles(logging.Handler):
-    """Calls `count` for a request that is no HTTP, and `say` with the kind of any other error."""
+    """Calls `unreadable` for a request that is no HTTP, and `failed` with the kind of any other error."""
 
-    def __init__(self, count: Callable[[], None], say: Callable[[str], None]) -> None:
+    def __init__(self, unreadable: Callable[[], None], failed: Callable[[str], None]) -> None:
         super().__init__(logging.ERROR)
-        self._count, self._say = count, say
+        self._unreadable, self._failed = unreadable, failed
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take one line of the HTTP server; of an error its kind alone is told."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
-            self._count()
+            self._unreadable()
         elif error is not None:
-            self._say(f"a request could not be passed on: {type(error).__name__}")
+            self._failed(type(error).__name__)
 
 
 def troubles_logger(troubles: Troubles) -> logging.Logger:
     """A logger that reaches nothing but `troubles`."""
-    logger = logging.Logger("prefillgate.recording", logging.ERROR)
+    logger = logging.Logger("prefillgate.server", logging.ERROR)
     logger.addHandler(troubles)
     return logger
