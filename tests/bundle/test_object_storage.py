@@ -179,3 +179,35 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
     with pytest.raises(objects.AddressError, match=r"prefillgate\[s3\]"):
         objects.open_objects("s3://bucket/x", {}, Path())
+
+
+@pytest.fixture
+def no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """No key in a variable or a profile, and nobody where a machine in the cloud is asked for its role."""
+    for name in (*VARIABLES, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    return monkeypatch
+
+
+def test_without_a_key_the_variables_are_named_and_not_the_place_where_the_client_looked(
+    no_key: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(BadInput, match=r"neither AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY nor AWS_PROFILE") as told:
+        invoke(verify_command, "s3://bucket/x")
+    assert "127.0.0.1" not in str(told.value) and "s3://bucket/x" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"),
+    [("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID")],
+)
+def test_half_a_key_names_the_missing_half_and_never_the_other(
+    no_key: pytest.MonkeyPatch, there: str, missing: str
+) -> None:
+    no_key.setenv(there, SECRET)
+    with pytest.raises(BadInput, match=rf"{missing}: not set, and {there} is") as told:
+        invoke(verify_command, "s3://bucket/x")
+    assert SECRET not in str(told.value)

@@ -21,6 +21,8 @@ SCHEME = "s3://"
 INSTALL = "the extra s3 is not installed: pip install 'prefillgate[s3]'"
 _KNOWN = (*content.FILES, content.SIGNATURE, content.MANIFEST)  # in the order of writing
 _CHUNK_BYTES = 8 * 1024 * 1024
+_KEY = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+_ROLE_PATHS = ("/latest/api/token", "/latest/meta-data/")  # where a machine in the cloud is asked for its own key
 _PROFILE_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token", "region")
 
 
@@ -72,8 +74,11 @@ def open_objects(address: str, environment: Mapping[str, str], home: Path) -> S3
 def _profile(environment: Mapping[str, str], home: Path) -> dict[str, str]:
     """Credentials and region of the profile of AWS_PROFILE (`default` without it), where no key is in a variable.
 
-    Raises `AddressError` for a profile that was named and is not there.
+    Raises `AddressError` for a profile that was named and is not there, and for half a key.
     """
+    if bool(environment.get(_KEY[0])) != bool(environment.get(_KEY[1])):
+        there, missing = sorted(_KEY, key=lambda variable: not environment.get(variable))
+        raise AddressError(f"{missing}: not set, and {there} is (allowed: both, or neither and a profile)")
     if environment.get("AWS_ACCESS_KEY_ID"):
         return {}
     name = environment.get("AWS_PROFILE")
@@ -98,13 +103,19 @@ def _profile(environment: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 def names(store: S3Store) -> list[str]:
-    """What stands under the prefix. Raises `ObjectsError`."""
+    """What stands under the prefix. Raises `ObjectsError`, and `AddressError` where there is no key to ask with."""
     import obstore
 
     try:
         return sorted(str(entry["path"]) for chunk in obstore.list(store) for entry in chunk)
     except Exception as error:
-        raise ObjectsError(_told(error)) from None
+        told = _told(error)
+        if any(path in told for path in _ROLE_PATHS):
+            raise AddressError(
+                f"no key: neither {' and '.join(_KEY)} nor AWS_PROFILE is set, and this machine has no role that gives"
+                " one (allowed: both variables, or a profile)"
+            ) from None
+        raise ObjectsError(told) from None
 
 
 def refuse_existing(store: S3Store) -> None:
@@ -133,7 +144,7 @@ def upload(store: S3Store, folder: Path) -> None:
         obstore.put(store, content.MANIFEST, folder / content.MANIFEST, mode="create", use_multipart=False)
     except AlreadyExistsError:
         raise BundleThere("another bundle came to be there meanwhile") from None
-    except ObjectsError:
+    except (ObjectsError, AddressError):
         raise
     except Exception as error:
         raise ObjectsError(f"{_told(error)}; without {content.MANIFEST} what is there is no bundle") from None
