@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -244,17 +245,27 @@ def test_a_state_of_another_rule_another_file_or_damaged_is_refused(run: Any, tm
     code, _, error = run(log, "--once", "--state", state, "--slow-decode-ms", "5")
     assert code == 2 and "kept under another rule" in error
     whole = state.read_text()
-    for broken in (
-        "",
-        "{}",
-        "[]",
-        whole[:-5],
-        whole.replace('"series"', '"serious"'),
-        whole.replace('"offset"', '"off"'),
+    for broken, how in (
+        ("", "damaged: it is empty"),
+        ("{}", "not the state of a watch"),
+        ("[]", "not the state of a watch"),
+        ("a diary", "not the state of a watch"),
+        ('{"prefillgate_watch"' + "[" * 100_000, "damaged: its end is cut off or overwritten"),
+        (whole[:-5], "damaged: its end is cut off or overwritten"),
+        (whole.replace('"prefillgate_watch":1', '"prefillgate_watch":2'), "kept by another version of prefillgate"),
+        (whole.replace('"pending"', '"spent"'), "damaged: pending missing"),
+        (whole[:-1] + ',"more":1}', "damaged: it holds fields that no watch wrote"),
+        (whole.replace('"series"', '"serious"'), "damaged: its counts cannot be used"),
+        (whole.replace('"offset"', '"off"'), f"damaged: the place in {log} cannot be used"),
+        (whole.replace('"offset":', '"offset":-'), f"damaged: the place in {log} cannot be used"),
+        (whole.replace('"head_sha256":"', '"head_sha256":1,"was":"'), f"damaged: the place in {log} cannot be used"),
+        (re.sub('"offset":[0-9]+', '"offset":"x"', whole), f"damaged: the place in {log} cannot be used"),
     ):
         state.write_text(broken)
         code, _, error = run(log, "--once", "--state", state)
-        assert code == 2 and "--state" in error, broken[:80]
+        assert (code, len(error.splitlines())) == (2, 1), broken[:80]
+        assert f"--state {state}: {how}" in error and "Expecting" not in error and "Error(" not in error
+        assert ("move it away" in error) == ("damaged" in how)
     code, _, error = run(log, "--once", "--state", tmp_path / "no" / "state")
     assert code == 2 and "there is no folder" in error
 

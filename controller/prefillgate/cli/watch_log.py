@@ -105,7 +105,7 @@ def _shared(numbers: AlarmPolicy, rule: Rule, options: dict[str, Any], stack: Ex
     """The watch as the state left it, or a new one. Raises `BadInput` for a state of another rule or in use."""
     from dataclasses import asdict
 
-    from prefillgate.cli.watch_state import load
+    from prefillgate.cli.watch_state import damaged, load
     from prefillgate.cli.watching import Watching
     from prefillgate.core.live import LiveWatch
 
@@ -131,7 +131,7 @@ def _shared(numbers: AlarmPolicy, rule: Rule, options: dict[str, Any], stack: Ex
         shared.known, shared.pending = known["places"], list(known["pending"])
         shared.lives = {name: (number, label) for name, (number, label) in known["lives"].items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BadInput(f"--state {state}: damaged: {error!r} (allowed: what this command wrote)") from error
+        raise damaged(state, "its counts cannot be used") from error
     return shared
 
 
@@ -174,7 +174,7 @@ def _readers(files: tuple[Path, ...], shared: Watching, options: dict[str, Any])
             )
         if not path.exists():
             say(f"note: {path}: not there yet")
-        place = place_of(shared.known, str(path))
+        place = place_of(shared.known, str(path), options["state"])
         if place is None and options["from_end"]:
             place = end_of(path)
         shared.places[str(path)] = place

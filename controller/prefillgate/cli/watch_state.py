@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 VERSION = 1
 KEYS = {"prefillgate_watch", "policy", "rule", "places", "lives", "watch", "pending"}
 
+_ALLOWED = "allowed: a file that this command wrote, or none yet"
+
 
 def save(path: Path, document: dict[str, Any]) -> None:
     """Replace the file as a whole, on the disk before this returns. Raises OSError."""
@@ -44,16 +46,39 @@ def _sync_folder(folder: Path) -> None:
 
 def load(path: Path) -> dict[str, Any] | None:
     """What `save` wrote; None where there is no such file. Raises `BadInput` for another file."""
-    allowed = "allowed: a file that this command wrote, or none yet"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"--state {path}: cannot be read: {error} ({allowed})") from error
-    if not isinstance(document, dict) or document.get("prefillgate_watch") != VERSION or set(document) != KEYS:
-        raise BadInput(f"--state {path}: not the state of a watch of this version ({allowed})")
+    except OSError as error:
+        raise BadInput(f"--state {path}: cannot be read: {error.strerror or error} ({_ALLOWED})") from error
+    if not text.strip():
+        raise damaged(path, "it is empty")
+    try:
+        document = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        begun = text.lstrip().startswith(b'{"prefillgate_watch"')
+        raise damaged(path, "its end is cut off or overwritten") if begun else _foreign(path) from error
+    if not isinstance(document, dict) or "prefillgate_watch" not in document:
+        raise _foreign(path)
+    if document["prefillgate_watch"] != VERSION:
+        raise BadInput(f"--state {path}: kept by another version of prefillgate ({_ALLOWED})")
+    if set(document) != KEYS:
+        missing = sorted(KEYS - set(document))
+        raise damaged(path, f"{', '.join(missing)} missing" if missing else "it holds fields that no watch wrote")
     return document
+
+
+def damaged(path: Path, how: str) -> BadInput:
+    """The error for a state that was a watch's and can no more be used: what is wrong with it, and what helps."""
+    return BadInput(
+        f"--state {path}: damaged: {how} (put a copy back, or move it away: the watch then counts from the logs' begin,"
+        " or with --from-end from now)"
+    )
+
+
+def _foreign(path: Path) -> BadInput:
+    return BadInput(f"--state {path}: not the state of a watch ({_ALLOWED})")
 
 
 def places_document(places: dict[str, Place | None]) -> dict[str, Any]:
@@ -61,13 +86,21 @@ def places_document(places: dict[str, Place | None]) -> dict[str, Any]:
     return {name: asdict(place) for name, place in places.items() if place is not None}
 
 
-def place_of(places: dict[str, Any], name: str) -> Place | None:
+def place_of(places: dict[str, Any], name: str, state: Path | None) -> Place | None:
     """The place of the log of that name, None where it is not known. Raises `BadInput`."""
     from prefillgate.importers.following import Place
 
     if name not in places:
         return None
     try:
-        return Place(**places[name])
-    except TypeError as error:
-        raise BadInput(f"--state: the place of {name} is damaged (allowed: what this command wrote)") from error
+        place = Place(**places[name])
+    except TypeError:
+        place = None
+    if state is not None and (place is None or not _is_whole(place)):
+        raise damaged(state, f"the place in {name} cannot be used")
+    return place
+
+
+def _is_whole(place: Place) -> bool:
+    counts = (place.device, place.number, place.head_bytes, place.offset, place.line)
+    return all(type(each) is int and each >= 0 for each in counts) and isinstance(place.head_sha256, str)
