@@ -21,6 +21,7 @@ def test_every_cell_tells_units_bad_what_is_missing_and_the_time_left(healthy: S
     counts = [int(found.group(1)) for line in cells if (found := re.search(r"\| n (\d+), bad 0, ", line))]
     assert counts == [0, 0, *range(1, 17)]
     assert all("cached     0" in line and "clean" in line for line in cells)
+    assert cells[-1].endswith("n 16, bad 0, enough clean; decode speed only reported"), "the policy asks no speed"
     assert cells[3].endswith("n 2, bad 0, 14 more clean, under 1 min")
     assert "PROMOTE" in run.out.decode()
     assert run.lines[-1].startswith("report: ")

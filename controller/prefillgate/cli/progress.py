@@ -133,8 +133,8 @@ class Progress:
             return f"| n {units}, bad {bad}, 0 more clean"
         if not missing:
             standing, unpaired = throughput_standing(gate)
-            wanted = f", {len(unpaired)} prompts without a pair" if unpaired else ""
-            return f"| n {units}, bad {bad}, enough clean; decode speed {SPEED[standing]}{wanted}"
+            speed = speed_words(standing, len(unpaired), gate.plan.policy.throughput.required)
+            return f"| n {units}, bad {bad}, enough clean; decode speed {speed}"
         return f"| n {units}, bad {bad}, {missing} more clean{self._left(missing)}"
 
     def _replicate_now(self, running: Replicate) -> str:
@@ -151,6 +151,15 @@ class Progress:
             return ""
         minutes = cells * sum(self._seconds) / len(self._seconds) / 60
         return f", about {minutes:.0f} min" if minutes >= 1 else ", under 1 min"
+
+
+def speed_words(standing: ThroughputState, unpaired: int, required: bool) -> str:
+    """How the speeds compare, and what a promotion still waits for: nothing where the policy only reports them."""
+    if standing is ThroughputState.NOT_COMPARED:
+        return SPEED[standing]
+    if not required:
+        return "only reported" if standing is ThroughputState.OPEN else f"{SPEED[standing]}, only reported"
+    return SPEED[standing] + (f", {unpaired} prompts without a pair" if unpaired else "")
 
 
 def _facts(gate: Gate, event: CellMeasured) -> dict[str, Any]:
