@@ -307,3 +307,19 @@ def test_what_no_prefill_proves_and_what_shares_no_prompt_is_told_so(tmp_path: P
     )
     better = [fresh(f"c{n}", arm=arm, bad=arm == "baseline") for n in range(6) for arm in ARMS]
     assert "the baseline is bad in 6 of 6 against 0 of 6" in audit(str(write_log(tmp_path / "z", better))).stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("audit", "-", "-"),
+        ("audit", "-", "--baseline", "-"),
+        ("audit", "--baseline", "-", "--baseline", "-"),
+        ("replayset", "import", "-", "-", "-o", "none.jsonl"),
+    ],
+)
+def test_standard_input_named_twice_is_refused_by_its_name(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(list(words)) == 2
+    assert "-: standard input can be read once, and is named 2 times (allowed: one -)" in capsys.readouterr().err

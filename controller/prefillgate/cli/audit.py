@@ -98,11 +98,12 @@ def command(
     """
     from prefillgate.api.errors import InputError
     from prefillgate.api.policy import load_policy
-    from prefillgate.cli.audit_log import LogRequest, read_columns, read_request
+    from prefillgate.cli.audit_log import LogRequest, read_columns, read_once, read_request
     from prefillgate.importers.reading import Wanted
 
     if not files and not baselines:
         raise BadInput("Missing argument 'FILE...'.")
+    read_once(*files, *baselines)
     if as_json and markdown:
         raise BadInput("--json and --markdown are two answers (allowed: one of them)")
     try:

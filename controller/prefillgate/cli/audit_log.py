@@ -172,6 +172,13 @@ def asks_only(name: str) -> bool:
         return joining.asks_only(source.head())
 
 
+def read_once(*names: str) -> None:
+    """Raise `BadInput` where more than one of the inputs is standard input."""
+    times = names.count(STDIN)
+    if times > 1:
+        raise BadInput(f"{STDIN}: standard input can be read once, and is named {times} times (allowed: one {STDIN})")
+
+
 @contextmanager
 def opened(name: str) -> Iterator[Source]:
     """A file, or standard input for `-`. Raises `BadInput` and `ImportProblem`."""

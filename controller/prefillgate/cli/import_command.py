@@ -48,11 +48,12 @@ def command(
     "flags"}; flags are settings that would give prompts which a log does not hold.
     """
     from prefillgate.api.errors import InputError
-    from prefillgate.cli.audit_log import read_columns
+    from prefillgate.cli.audit_log import read_columns, read_once
     from prefillgate.cli.whole_set import write_set
     from prefillgate.importers.cases import Cases
     from prefillgate.importers.reading import Wanted
 
+    read_once(*files)
     _keep_from_replacing(output, files, overwrite)
     cases = Cases(keep_duplicates)
     formats: dict[str, None] = {}
