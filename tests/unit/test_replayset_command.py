@@ -94,6 +94,18 @@ def test_lint_tells_every_problem_and_exits_2(run: Any, tmp_path: Path) -> None:
     assert out.splitlines()[-1] == "problems: 2; the set cannot be used"
 
 
+def test_lint_of_a_foreign_file_fits_a_screen_and_counts_the_rest(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "diary.txt"
+    for lines, more in ((10, []), (11, ["and 1 more"]), (500, ["and 490 more"])):
+        file.write_text("dear diary\n" * lines)
+        code, out, error = run("replayset", "lint", str(file))
+        assert (code, out) == (2, f"problems: {lines}; the set cannot be used\n")
+        said = [line.removeprefix("prefillgate: error: ") for line in error.splitlines()]
+        assert [line.partition(": not JSON")[0] for line in said[:10]] == [f"{file}:{n}" for n in range(1, 11)]
+        assert said[10:] == [f"{words} (--json holds the first 100)" for words in more]
+    assert len(json.loads(run("replayset", "lint", str(file), "--json")[1])["problems"]) == 100
+
+
 def test_lint_as_json_is_one_object(run: Any, tmp_path: Path) -> None:
     own = {"expect": {"contains": "x"}, "canary": "canary-0001", "checks": ["min_words=3"]}
     file = write(tmp_path, {**LINE, "prefillgate": own})

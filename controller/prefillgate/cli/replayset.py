@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from prefillgate.api.replay_set import Case
     from prefillgate.engines.base import Engine, PreparedRequest
 
-MAX_SHOWN_PROBLEMS = 100
+MAX_KEPT_PROBLEMS = 100
+MAX_SAID_PROBLEMS = 10  # what leaves room on a screen for the warnings and the command itself
 EXAMPLE_SEED = 1
 EXAMPLE_NONCE = "prefillgate-0123456789abcdef"
 EXAMPLE_URL = "http://127.0.0.1:1"
@@ -104,7 +105,7 @@ class _Lint:
 
     def _note(self, problem: Problem) -> None:
         self.problem_count += 1
-        if len(self.problems) < MAX_SHOWN_PROBLEMS:
+        if len(self.problems) < MAX_KEPT_PROBLEMS:
             self.problems.append(problem)
 
     def document(self, cases: list[dict[str, Any]]) -> dict[str, Any]:
@@ -155,8 +156,11 @@ def _row(case: dict[str, Any]) -> str:
 def _say_lint(found: _Lint) -> None:
     from prefillgate.cli.speaking import say
 
-    for problem in found.problems:
+    for problem in found.problems[:MAX_SAID_PROBLEMS]:
         say(f"prefillgate: error: {problem}", "error", "error")
+    if found.problem_count > MAX_SAID_PROBLEMS:
+        more = found.problem_count - MAX_SAID_PROBLEMS
+        say(f"prefillgate: error: and {more} more (--json holds the first {MAX_KEPT_PROBLEMS})", "error", "error")
     for warning in found.notes.warnings():
         click.echo(f"prefillgate: warning: {warning}", err=True)
     if found.problems:
