@@ -10,7 +10,7 @@ import pytest
 from prefillgate.importers import digests, spool
 from prefillgate.importers.digests import Digests
 from tests.support.cell_logs import START, copy, fresh
-from tests.unit.test_large_log import same
+from tests.support.large_logs import same
 
 
 @pytest.mark.parametrize("limit", [1, 7, 1000])
