@@ -436,13 +436,16 @@ def test_faults_of_other_engines_are_told_as_those_engines_tell_them(dialect: st
         assert [line["cached_tokens"] for line in truth] == [0, 0]
 
 
-def test_what_is_no_http_is_refused_in_one_line_that_quotes_nothing_of_it() -> None:
+def test_what_is_no_http_or_holds_no_body_is_refused_in_one_line_a_kind_that_quotes_nothing_of_it() -> None:
+    packed = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 8\r\n\r\nsk-a-key"
+    garbage = (b"\x16\x03\x01 sk-a-key\r\n\r\n", b"GET / HTTP/9.x\r\nsk-a-key\r\n\r\n")
     with start_simulated() as server:
-        for garbage in (b"\x16\x03\x01 sk-a-key\r\n\r\n", b"GET / HTTP/9.x\r\nsk-a-key\r\n\r\n"):
+        for sent, status in (*((each, b" 400 ") for each in garbage), (packed, b" 500 "), (packed, b" 500 ")):
             with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
-                connection.sendall(garbage)
-                assert b" 400 " in connection.makefile("rb").readline()
+                connection.sendall(sent)
+                assert status in connection.makefile("rb").readline()
         assert get(server, "/health").status_code == 200
         assert server.said().splitlines() == [
-            "a request that is no HTTP was refused; more of them are refused without a word"
+            "a request that is no HTTP was refused; more of its kind are not told",
+            "a request failed: RequestPayloadError; more of its kind are not told",
         ]

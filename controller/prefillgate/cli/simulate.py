@@ -151,22 +151,19 @@ def command(
 
 
 def _troubles() -> logging.Logger:
-    """Says a request that is no HTTP in one line, the first time, and never what it held."""
+    """Says each kind of request that went wrong in one line, the first time, and never what it held."""
     from prefillgate.cli.outcome import say
     from prefillgate.engines.server_troubles import Troubles, troubles_logger
 
-    told: list[bool] = []
+    told: set[str] = set()
 
-    def unreadable() -> None:
-        if not told:
-            say(
-                "a request that is no HTTP was refused; more of them are refused without a word",
-                "unreadable",
-                "warning",
-            )
-            told.append(True)
+    def once(what: str) -> None:
+        if what not in told:
+            told.add(what)
+            say(f"{what}; more of its kind are not told", "request_failed", "warning")
 
-    return troubles_logger(Troubles(unreadable, lambda kind: say(f"a request failed: {kind}", "failed", "error")))
+    unreadable = "a request that is no HTTP was refused"
+    return troubles_logger(Troubles(lambda: once(unreadable), lambda kind: once(f"a request failed: {kind}")))
 
 
 def _settings(seed: int, options: dict[str, object]) -> Settings:
