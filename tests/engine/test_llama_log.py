@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from prefillgate.hosts.llama_server import LlamaServer
 from prefillgate.importers.registry import find_format
 from prefillgate.importers.source import Source
 from tests.support.imports import cells_of
-from tests.support.llama import SMALL, record
+from tests.support.llama import SMALL, record, wait_for_releases
 
 PROMPT = "The ferry crosses the sound four times a day and carries mail and milk. " * 3
 
@@ -38,13 +37,6 @@ def test_the_log_of_a_real_server_tells_what_its_replies_told(
     usage = [(reply["usage"]["prompt_tokens"], reply["timings"]["cache_n"]) for reply in replies]
     assert lengths == usage, "told by a line of its own, or by what the slot held at its release"
     assert usage[1][1] > 0, "the second was a copy"
-
-
-def wait_for_releases(path: Path, count: int) -> None:
-    """The server answers first and writes its lines then."""
-    end = time.monotonic() + 60
-    while path.read_text(errors="replace").count("stop processing") < count and time.monotonic() < end:
-        time.sleep(0.02)
 
 
 def ask(server: LlamaServer, **more: Any) -> Any:

@@ -6,6 +6,7 @@ asks for one with `real_llama(request, ...)` or the fixture `llama`, which also 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +20,14 @@ SMALL = ("-t", "1", "-c", "2048", "-np", "1")
 
 AT_ONCE = 3
 """How many servers live at once; each holds half a gigabyte."""
+
+
+def wait_for_releases(log: Path, count: int) -> None:
+    """Return once the log tells of so many requests that came to their end: a server answers first and writes then."""
+    end = time.monotonic() + 60
+    while (found := log.read_bytes().count(b"stop processing")) < count:
+        assert time.monotonic() < end, f"{log} tells of {found} requests, not of {count}"
+        time.sleep(0.02)
 
 
 class LlamaPool:

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from prefillgate.hosts.llama_server import LlamaServer
-from tests.support.llama import SMALL, record
+from tests.support.llama import SMALL, record, wait_for_releases
 
 _WAIT_SECONDS = 120
 
@@ -243,6 +243,7 @@ def test_a_real_servers_log_is_watched_live_its_copies_are_none_and_rotation_and
         assert watch.alarms == []  # five slow answers, one prefill
         watch.end(signal.SIGKILL)
     ask(talking, prompts[1])
+    wait_for_releases(log, 6)
     copied = tmp_path / "server.log.1"
     copied.write_bytes(log.read_bytes())
     os.truncate(log, 0)  # as logrotate's copytruncate does; the server goes on writing
@@ -263,6 +264,7 @@ def test_at_its_default_verbosity_a_real_servers_log_says_what_is_missing(
     with server:
         record(request, server)
         ask(server, "One two three four five six", 4)
+        wait_for_releases(server.log_path, 1)
     with Watch(server.log_path, "--once") as watch:
         assert watch.end(0) == 2
         assert any("llama-server's text log" in line and "--slow-decode-ms" in line for line in watch.said)

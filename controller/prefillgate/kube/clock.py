@@ -28,8 +28,8 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds from an unknown start, time asleep included where the system tells it: a leader that was suspended
         must wake up knowing that its lease is over."""
-        boot = getattr(time, "CLOCK_BOOTTIME", None)
-        return time.monotonic() if boot is None else time.clock_gettime(boot)
+        boot, read = getattr(time, "CLOCK_BOOTTIME", None), getattr(time, "clock_gettime", None)
+        return time.monotonic() if boot is None or read is None else float(read(boot))
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
