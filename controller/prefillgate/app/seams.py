@@ -1,0 +1,84 @@
+"""What the parts of the controller know of each other: one look at a line, who looks, who replays.
+
+```
+reflectors --> queue --> look (observe) --> plan (reconcile) --> carry out --> API server, book
+                 ^                                                  |
+                 +------------------- a change of work -- Works <---+
+```
+A look never waits for a replay: it starts, adopts or polls one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prefillgate.api.access import Access
+from prefillgate.api.policy import PolicyDocument
+from prefillgate.evidence.book import Book
+from prefillgate.evidence.fence import Fence
+from prefillgate.reconcile.effects import RecordOverride, StartWork
+from prefillgate.reconcile.snapshot import LineSnapshot, Slot, WorkSeen
+from prefillgate.replay.replay_set import ReplaySet
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the servers of a profile are asked: those of the slot that its pods are found by. Secrets are in memory."""
+
+    slot: Slot
+    access: Access = field(repr=False)
+    engine: str = "auto"
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A look at a line, with what a replay needs and a decision does not."""
+
+    snapshot: LineSnapshot
+    policy: PolicyDocument | None = None
+    replay_set: ReplaySet | None = None
+    ways: Mapping[str, Way] = field(default_factory=dict)  # by the digest of the profile
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """What the leader has for its term: the book, and the right to write evidence."""
+
+    book: Book
+    fence: Fence
+
+
+class Works(Protocol):
+    """The replays of this process (or of its Jobs), by key. Nothing here waits."""
+
+    def seen(self, line_uid: str) -> tuple[WorkSeen, ...]:
+        """All work of a line that is known, ended work of this term included."""
+
+    def start(self, order: StartWork, observed: Observed) -> None:
+        """Begin it, or go on with what stands in its store; nothing where it runs."""
+
+    def stop(self, key: str, why: str) -> None:
+        """End it at the next await; what is in its store stays. Nothing where none runs."""
+
+    def record(self, order: RecordOverride) -> None:
+        """Write a person's override into its journal, now or when it is next open."""
+
+    def present_epoch(self, url: str, epoch: str | None) -> None:
+        """The present life of a server, as the cluster tells it. Answers are asked around every cell."""
+
+
+Changed = Callable[[str], None]
+"""Told the key (`namespace/name`) of a line whose work has come further."""
+
+
+class Observer(Protocol):
+    """Who looks at lines. Every answer comes from what reflectors hold, but for Secrets and cases, which are read."""
+
+    async def look(self, key: str, works: Works, leading: Leading) -> Observed | None:
+        """The line as it is now; None where there is none. Raises KubeError."""
+
+    def lines_of(self, kind: str, key: str) -> tuple[str, ...]:
+        """Keys of the lines that an object of this kind (Pod, ReplicaSet, ConfigMap, PromotionPolicy ...) is of."""

@@ -1,0 +1,150 @@
+"""What may come of a look at a line, as data; `prefillgate.app` carries it out, in the order it stands.
+
+Every effect may come twice: after a kill the same look gives the same effects again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefillgate.api.kinds.line_status import ServingLineStatus
+from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
+from prefillgate.core.journal import Overridden
+from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Watch
+from prefillgate.reconcile.snapshot import WorkKind
+
+
+@dataclass(frozen=True, slots=True)
+class StartWork:
+    """Begin a replay, or go on with it where its run stands in the store. Nothing where it runs already.
+
+    `key` makes it one: `floor/<digest>`, the rollout's uid, `watch/<digest>`. Digests are those of the arms; of a floor
+    and a watch `candidate` is None and the promoted profile is asked.
+    """
+
+    key: str
+    kind: WorkKind
+    baseline: str
+    candidate: str | None = None
+    rollout: str | None = None
+    seed: int | None = None
+    must_end_at: float | None = None
+    prefills: int | None = None  # of one replay of a watch
+
+
+@dataclass(frozen=True, slots=True)
+class StopWork:
+    """End a replay that runs; what is in its store stays."""
+
+    key: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRollout:
+    """Make a ProfileRollout, unless there is one of its name."""
+
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRollout:
+    """Remove a ProfileRollout; its evidence stays."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepFate:
+    """Remember what became of a profile."""
+
+    fate: Fate
+
+
+@dataclass(frozen=True, slots=True)
+class KeepFloor:
+    """Remember a floor."""
+
+    floor: Floor
+
+
+@dataclass(frozen=True, slots=True)
+class KeepWatch:
+    """Remember when the line is looked at next."""
+
+    watch: Watch
+
+
+@dataclass(frozen=True, slots=True)
+class EndWatch:
+    """The line is looked at no more."""
+
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOverride:
+    """A person's override is dealt with now: taken in the book before any effect of it."""
+
+    override: HandledOverride
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideDone:
+    """All effects of an override are there."""
+
+    key: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOverride:
+    """Write an override into the journal of a run, so that the decision can be recomputed from it."""
+
+    work: str  # key of the work
+    event: Overridden
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An event on the line (`rollout` None) or on one of its rollouts. `once` names the transition: one event of it."""
+
+    reason: str
+    note: str
+    once: str
+    rollout: str | None = None
+    warning: bool = False
+
+
+Effect = (
+    StartWork
+    | StopWork
+    | CreateRollout
+    | DeleteRollout
+    | KeepFate
+    | KeepFloor
+    | KeepWatch
+    | EndWatch
+    | TakeOverride
+    | OverrideDone
+    | RecordOverride
+    | Tell
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a look at a line comes to.
+
+    Carried out in this order: `before` (what must be kept before anybody is told), the statuses of the rollouts by
+    name, that of the line, `after`. `look_again_seconds`: when to look again though nothing changes; None: no need.
+    """
+
+    line: ServingLineStatus
+    rollouts: Mapping[str, ProfileRolloutStatus] = field(default_factory=dict)
+    before: tuple[Effect, ...] = ()
+    after: tuple[Effect, ...] = ()
+    look_again_seconds: float | None = None
