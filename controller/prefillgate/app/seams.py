@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from prefillgate.api.access import Access
 from prefillgate.api.policy import PolicyDocument
 from prefillgate.evidence.book import Book
 from prefillgate.evidence.fence import Fence
+from prefillgate.kube.objects import Kind
 from prefillgate.reconcile.effects import RecordOverride, StartWork
 from prefillgate.reconcile.snapshot import LineSnapshot, Slot, WorkSeen
 from prefillgate.replay.replay_set import ReplaySet
@@ -69,13 +70,45 @@ class Works(Protocol):
     def present_epoch(self, url: str, epoch: str | None) -> None:
         """The present life of a server, as the cluster tells it. Answers are asked around every cell."""
 
+    async def close(self, seconds: float) -> bool:
+        """End all replays and wait for their ends, at most so long; whether all have ended. Nothing starts afterwards."""
+
 
 Changed = Callable[[str], None]
 """Told the key (`namespace/name`) of a line whose work has come further."""
 
 
+Touched = Callable[[str, str], None]
+"""Told the kind (`Pod`, `ServingLine` ...) and the key of an object that changed. It must not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWanted:
+    """What the status of a policy or a replay set should say (as it stands on the wire), and when to look again."""
+
+    kind: Kind
+    thing: Mapping[str, Any]
+    status: Mapping[str, Any]
+    look_again_seconds: float | None = None
+
+
 class Observer(Protocol):
     """Who looks at lines. Every answer comes from what reflectors hold, but for Secrets and cases, which are read."""
+
+    async def run(self, touched: Touched) -> None:
+        """Keep the reflectors, until cancelled. Only a bug raises."""
+
+    def synced(self) -> bool:
+        """Whether every reflector has had its first list."""
+
+    def keys(self, kind: str) -> tuple[str, ...]:
+        """Keys of all objects of a kind: what a new leader looks at first."""
+
+    async def look_policy(self, key: str) -> StatusWanted | None:
+        """A PromotionPolicy; None where there is none. Raises KubeError."""
+
+    async def look_replay_set(self, key: str) -> StatusWanted | None:
+        """A ReplaySet; None where there is none. Raises KubeError."""
 
     async def look(self, key: str, works: Works, leading: Leading) -> Observed | None:
         """The line as it is now; None where there is none. Raises KubeError."""
