@@ -86,3 +86,12 @@ def test_our_clock_counts_the_time_a_machine_slept_where_the_system_tells_it(mon
     monkeypatch.delattr(time, "CLOCK_BOOTTIME")
     monkeypatch.setattr(time, "monotonic", lambda: 55.0)
     assert SystemClock().monotonic() == 55.0
+
+
+def test_our_own_kinds_are_where_their_definitions_serve_them() -> None:
+    ours = (objects.SERVING_LINES, objects.PROFILE_ROLLOUTS, objects.PROMOTION_POLICIES, objects.REPLAY_SETS)
+    assert [kind.path("a", "x") for kind in ours] == [
+        f"/apis/prefillgate.io/v1alpha1/namespaces/a/{plural}/x"
+        for plural in ("servinglines", "profilerollouts", "promotionpolicies", "replaysets")
+    ]
+    assert [kind.kind for kind in ours] == ["ServingLine", "ProfileRollout", "PromotionPolicy", "ReplaySet"]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from prefillgate.api.kinds import names
+
 Object = dict[str, Any]
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -79,6 +81,10 @@ class Change:
     object: Object
 
 
+def _ours(of: names.KindNames) -> Kind:
+    return Kind(names.GROUP, names.VERSION, of.plural, of.kind)
+
+
 PODS = Kind("", "v1", "pods", "Pod")
 SERVICES = Kind("", "v1", "services", "Service")
 SECRETS = Kind("", "v1", "secrets", "Secret")
@@ -91,6 +97,10 @@ JOBS = Kind("batch", "v1", "jobs", "Job")
 ENDPOINT_SLICES = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS = Kind("events.k8s.io", "v1", "events", "Event")
+SERVING_LINES = _ours(names.SERVING_LINE)
+PROFILE_ROLLOUTS = _ours(names.PROFILE_ROLLOUT)
+PROMOTION_POLICIES = _ours(names.PROMOTION_POLICY)
+REPLAY_SETS = _ours(names.REPLAY_SET)
 ACCESS_REVIEWS = Kind("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False)
 
 
