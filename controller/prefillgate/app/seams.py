@@ -71,7 +71,7 @@ class Works(Protocol):
         """The present life of a server, as the cluster tells it. Answers are asked around every cell."""
 
     async def close(self, seconds: float) -> bool:
-        """End all replays and wait for their ends, at most so long; whether all have ended. Nothing starts afterwards."""
+        """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""
 
 
 Changed = Callable[[str], None]
