@@ -400,3 +400,25 @@ def test_two_runs_at_once_in_another_thread_keep_apart_and_one_is_cancelled_from
         assert len(stored(tmp_path / "second.db")[0].measured) == 3
         carried_out(requests[1])
     assert stored(tmp_path / "second.db")[0].session == 1
+
+
+def test_a_run_numbers_its_replicates_from_the_number_it_is_given_and_keeps_it_when_it_goes_on(
+    healthy: SimulatedServer, tmp_path: Path
+) -> None:
+    work = bench(tmp_path, replicate={"gapSeconds": 0})
+
+    class Gone(Exception):
+        pass
+
+    def break_off(gate: Gate, event: Event) -> None:
+        if gate.replicates and len(gate.replicates[0].candidate) == 2:
+            raise Gone
+
+    with start_simulated(seed=2, text_seed=9, fault=["bad-rate=0.9"]) as candidate:
+        request = replace(work.request(healthy.url, candidate.url), first_replicate=4)
+        with pytest.raises(Gone):
+            carried_out(request, Watch(acts=[break_off]))
+        finished = carried_out(replace(request, first_replicate=1))
+    (replicate,) = finished.verdict.replicates
+    assert (replicate.number, replicate.threshold, replicate.ending) == (4, 480.0, "confirmed")
+    assert finished.verdict.decision.reason == "RegressionConfirmed"

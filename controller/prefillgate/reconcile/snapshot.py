@@ -112,12 +112,20 @@ class FloorFound:
 
 @dataclass(frozen=True, slots=True)
 class WatchFound:
-    """What the replays since the promotion showed, all of them together."""
+    """What the replays since the promotion showed, all of them together.
+
+    `reason` is the decision's (report/reasons.py) once an alarm was answered or cannot be: RegressionConfirmed,
+    RegressionNotConfirmed, AlarmWithoutBaseline, or why the last replay could not be measured; empty: nothing is to be
+    said. `rollback`: a fresh paired replicate confirmed the alarm; its run in the store is `replicate_run`.
+    """
 
     prefills: int
     bad_prefills: int
     alarm: bool
     sentence: str
+    reason: str = ""
+    rollback: bool = False
+    replicate_run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

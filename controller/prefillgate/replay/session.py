@@ -71,6 +71,7 @@ class RunRequest:
     command: tuple[str, ...] = ()  # the words of the command line, without store and seed
     unvalidated_judge: bool = False  # a judge may judge although too few labelled examples tell what its word is worth
     must_end_at: float | None = None  # seconds since the epoch; beside the policy's deadline
+    first_replicate: int = 1  # the number of a new run's first replicate; a run that goes on keeps its own
 
     def arm(self, name: str) -> ArmRequest:
         """The request of one arm. Raises KeyError for a baseline where there is none."""
@@ -96,6 +97,7 @@ def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) 
         baseline_url=None if request.baseline is None else named(request.baseline),
         candidate_url=named(request.candidate),
         differences=request.differences,
+        first_replicate=request.first_replicate,
         shape=request.shape,
         command=request.command,
         checks=declared_checks(request.policy),
