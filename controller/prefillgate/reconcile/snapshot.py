@@ -67,12 +67,17 @@ class ServerSeen:
 @dataclass(frozen=True, slots=True)
 class ArmSeen:
     """The servers that run one profile. `unavailable` says why it takes no requests at all and will not by waiting
-    (crash loop, refused again and again), `unreachable` why it cannot be reached from here, with cause and fix."""
+    (crash loop, refused again and again), `unreachable` why it cannot be reached from here, with cause and fix.
+
+    `asked`: its Ready servers were asked once and the answer is in; False: that is under way, and a look follows.
+    """
 
     digest: str
     servers: tuple[ServerSeen, ...] = ()
     unavailable: str | None = None
     unreachable: str | None = None
+    asked: bool = True
+    notes: tuple[str, ...] = ()  # what a person should know: pods of neither arm and why, a Service that mixes pods
 
     @property
     def ready(self) -> tuple[ServerSeen, ...]:
