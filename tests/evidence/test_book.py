@@ -105,6 +105,20 @@ def test_notices_are_due_in_the_order_they_were_made_and_so_many_at_once(book):
     assert [notice.key for notice in book.notices_due(1.0, limit=2)] == ["n-1", "n-2"]
 
 
+def test_the_latest_notices_of_a_line_come_oldest_first_sent_or_not(book):
+    for number in (3, 1, 2):
+        book.add_notice(dataclasses.replace(NOTICE, key=f"n-{number}", made_at=float(number)))
+    book.add_notice(dataclasses.replace(NOTICE, key="n-4", line="another"))
+    book.notice_sent("n-2", 100.0)
+    assert [(each.key, each.sent_at) for each in book.latest_notices(NOTICE.line)] == [
+        ("n-1", None),
+        ("n-2", 100.0),
+        ("n-3", None),
+    ]
+    assert [each.key for each in book.latest_notices(NOTICE.line, limit=2)] == ["n-2", "n-3"]
+    assert book.latest_notices("nobody") == ()
+
+
 def test_only_notices_sent_before_a_time_are_dropped(book):
     for number in (1, 2, 3):
         book.add_notice(dataclasses.replace(NOTICE, key=f"n-{number}"))

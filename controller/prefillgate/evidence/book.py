@@ -46,6 +46,11 @@ class Book:
         where = "WHERE sent_at IS NULL AND next_at <= :now ORDER BY made_at, key LIMIT :limit"
         return self._rows(Notice, where, now=now, limit=limit)
 
+    def latest_notices(self, line: str, limit: int = 20) -> tuple[Notice, ...]:
+        """The last notices about a line and its rollouts, sent or not, oldest first."""
+        where = "WHERE line = :line ORDER BY made_at DESC, key DESC LIMIT :limit"
+        return tuple(reversed(self._rows(Notice, where, line=line, limit=limit)))
+
     def next_notice_at(self) -> float | None:
         """When the next notice is to be sent; None where there is none."""
         ((at,),) = self._read("SELECT min(next_at) FROM book.notices WHERE sent_at IS NULL")

@@ -12,7 +12,7 @@ from typing import Any
 from prefillgate.api.kinds.line_status import ServingLineStatus
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.core.journal import Overridden
-from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Watch
+from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Notice, Watch
 from prefillgate.reconcile.snapshot import WorkKind
 
 
@@ -20,8 +20,10 @@ from prefillgate.reconcile.snapshot import WorkKind
 class StartWork:
     """Begin a replay, or go on with it where its run stands in the store. Nothing where it runs already.
 
-    `key` makes it one: `floor/<digest>`, the rollout's uid, `watch/<digest>`. Digests are those of the arms; of a floor
-    and a watch `candidate` is None and the promoted profile is asked.
+    `key` makes it one, and another key is another run: the rollout's uid, and for a floor and a watch what
+    `prefillgate.reconcile.naming` makes (`floor/<digest>/...`, another for each measurement; `watch/<digest>/...`, one
+    for each promotion, begun again whenever it is due). Digests are those of the arms; of a floor and a watch
+    `candidate` is None and the promoted profile is asked.
     """
 
     key: str
@@ -86,6 +88,20 @@ class EndWatch:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepNotice:
+    """Keep something that people are to be told, before anybody is."""
+
+    notice: Notice
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeTold:
+    """A notice was told to its end: its event is there."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class TakeOverride:
     """A person's override is dealt with now: taken in the book before any effect of it."""
 
@@ -128,6 +144,8 @@ Effect = (
     | KeepFloor
     | KeepWatch
     | EndWatch
+    | KeepNotice
+    | NoticeTold
     | TakeOverride
     | OverrideDone
     | RecordOverride

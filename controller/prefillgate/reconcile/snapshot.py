@@ -17,8 +17,8 @@ from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.serving_line import ServingLineSpec
 from prefillgate.api.policy_model import PolicySpec
 from prefillgate.core.verdict import Verdict
-from prefillgate.evidence.book_rows import Fate, Floor, Watch
-from prefillgate.profiles import Profile
+from prefillgate.evidence.book_rows import Fate, Floor, Notice, Watch
+from prefillgate.profiles import Profile, Told
 
 Object = Mapping[str, Any]
 
@@ -191,6 +191,7 @@ class BookSeen:
     fates: tuple[Fate, ...] = ()
     floor: Floor | None = None  # of the promoted profile on this replay set
     watch: Watch | None = None
+    notices: tuple[Notice, ...] = ()  # the latest of the line and its rollouts, oldest first, sent or not
     handled: frozenset[str] = frozenset()  # keys of overrides that were dealt with to their end, of those in sight
     trouble: str | None = None
 
@@ -216,6 +217,7 @@ class LineSnapshot:
     replay_set: ReplaySetSeen | None = None
     slots: tuple[SlotProfile, ...] = ()
     roles: Roles = Roles(None, None)
+    promoted: Told | None = None  # the promoted profile, read where its template is kept; None: that is gone
     baseline: ArmSeen | None = None  # servers of the promoted profile
     candidate: ArmSeen | None = None
     rollouts: tuple[RolloutSeen, ...] = ()  # oldest first

@@ -20,6 +20,7 @@ from prefillgate.api.kinds.common import (
     ProfileSeen,
     PromotionWord,
     RollbackWord,
+    Sha256,
     StatusModel,
     TemplateSeen,
 )
@@ -43,6 +44,9 @@ class RejectedProfile(StatusModel):
     """A profile that was not promoted, and is not replayed again unless asked."""
 
     digest: Digest = Field(description="The rejected profile's digest.")
+    written_digest: Digest | None = Field(
+        default=None, description="The same with images as the template names them, known before any pod runs."
+    )
     rollout: ObjectName = Field(description="The ProfileRollout that rejected it.")
     reason: str = Field(max_length=63, description="Why, in one word.")
     at: Moment = Field(description="When it was rejected.")
@@ -52,6 +56,9 @@ class FloorSeen(StatusModel):
     """The baseline against itself, as last measured."""
 
     baseline_digest: Digest = Field(description="The digest of the profile that was measured.")
+    replay_set_sha256: Sha256 | None = Field(
+        default=None, description="The digest of the cases that it was measured on."
+    )
     at: Moment = Field(description="When it ended.")
     instrument: Literal["Sound", "Broken", "Unknown"] = Field(
         description="Sound: two passes over the same profile agree. Broken: they differ, and nothing is judged. "
@@ -77,6 +84,7 @@ class WatchSeen(StatusModel):
     prefills: Count = Field(description="Fresh prefills of all of them since the promotion.")
     bad_prefills: Count = Field(description="Bad ones among them.")
     alarm: bool = Field(description="Whether an alarm stands that no replicate has answered.")
+    message: Line | None = Field(default=None, description="What they showed, in words.")
 
 
 class ServingLineStatus(StatusModel):

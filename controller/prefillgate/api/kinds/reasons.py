@@ -185,6 +185,12 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
     ConditionType.SUCCEEDED: (
         ("Promoted", "True", "The candidate may be promoted.", False),
         ("PassedDryRun", "True", "The candidate would have been promoted; the line only tries out.", False),
+        (
+            "FailedDryRun",
+            "False",
+            "The candidate would have been rolled back; the line only tries out.",
+            True,
+        ),
         ("Running", "Unknown", "It is not decided yet.", False),
         ("Held", "False", "It ended without an answer for or against the candidate.", True),
         (
@@ -274,6 +280,7 @@ EVENTS: dict[str, EventRow] = {
         EventRow("CandidateChanged", "The candidate's profile is another one."),
         EventRow("RolloutCreated", "A rollout was made for a new candidate."),
         EventRow("RerunStarted", "A rollout was made because a person asked for it again."),
+        EventRow("RerunRefused", "A rerun was asked for where there is nothing to repeat now.", warning=True),
         EventRow("ProfilePromoted", "The candidate is now the promoted profile."),
         EventRow("ProfileRejected", "The candidate is remembered as rejected."),
         EventRow("RolloutPruned", "An ended rollout beyond the history limit was removed; its evidence is kept."),

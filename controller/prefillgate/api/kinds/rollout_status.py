@@ -188,6 +188,12 @@ class ProfileRolloutStatus(StatusModel):
     last_handled_override: HandledOverride | None = Field(
         default=None, description="The last override annotation on the rollout that was dealt with."
     )
+    evidence_decision: DecisionStatus | None = Field(
+        default=None, description="What the evidence alone says, while a person's word goes before it."
+    )
+    last_handled_rerun: str | None = Field(
+        default=None, max_length=256, description="The last value of the annotation prefillgate.io/rerun dealt with."
+    )
     started_at: Moment | None = Field(default=None, description="When the first cell was planned.")
     ended_at: Moment | None = Field(default=None, description="When it was decided, superseded or given up.")
     deadline_at: Moment | None = Field(default=None, description="When it holds for want of time.")

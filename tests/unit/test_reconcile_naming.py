@@ -1,0 +1,84 @@
+"""The names of rollouts and of pieces of work: the same look gives the same name, another thing another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prefillgate.reconcile.naming import (
+    book_line,
+    digits_of,
+    floor_key,
+    rerun_name,
+    rollout_name,
+    seed_of,
+    watch_key,
+)
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+def test_the_book_knows_a_line_by_its_name_and_uid() -> None:
+    line: dict[str, Any] = {"metadata": {"namespace": "team", "name": "chat", "uid": "u-1"}}
+    assert book_line(line) == "team/chat/u-1"
+
+
+def test_digits_are_the_first_of_the_digest_without_its_algorithm() -> None:
+    assert digits_of(DIGEST) == "01234567"
+    assert digits_of(DIGEST, 12) == "0123456789ab"
+    assert digits_of("0123456789") == "01234567"
+
+
+@pytest.mark.parametrize(
+    ("taken", "name"),
+    [
+        ((), "chat-01234567"),
+        (
+            ("chat-ffffffff", "chatter-01234567", "chat-01234567x", "chat-01234567-r12", "chat-01234567-²"),
+            "chat-01234567",
+        ),
+        (("chat-01234567",), "chat-01234567-2"),
+        (("chat-01234567-2",), "chat-01234567-3"),
+        (("chat-01234567-9", "chat-01234567-10", "chat-01234567"), "chat-01234567-11"),
+    ],
+)
+def test_a_candidate_that_comes_again_has_the_next_number(taken: tuple[str, ...], name: str) -> None:
+    assert rollout_name("chat", DIGEST, taken) == name
+
+
+def test_a_long_name_of_a_line_leaves_room_for_the_digits() -> None:
+    assert rollout_name("a" * 60, DIGEST, ()) == "a" * 40 + "-01234567"
+    assert rollout_name("a" * 38 + ".-b", DIGEST, ()) == "a" * 38 + "-01234567"
+    assert len(rerun_name("a" * 60, DIGEST, "u-1", "x" * 256)) == 59 <= 63
+
+
+def test_a_rerun_is_named_by_who_was_asked_with_which_value() -> None:
+    name = rerun_name("chat", DIGEST, "u-1", "again")
+    assert name == rerun_name("chat", DIGEST, "u-1", "again")
+    assert name.startswith("chat-01234567-r") and len(name) == len("chat-01234567-r") + 8
+    others = {rerun_name("chat", DIGEST, "u-2", "again"), rerun_name("chat", DIGEST, "u-1", "more"), name}
+    assert len(others) == 3
+
+
+def test_each_measurement_of_the_floor_and_each_promotion_s_watch_has_a_key_of_its_own() -> None:
+    keys = [
+        floor_key(DIGEST, "a" * 64, None),
+        floor_key(DIGEST, "b" * 64, None),
+        floor_key(DIGEST, "a" * 64, 1.0),
+        floor_key(DIGEST, "a" * 64, 2.0),
+        watch_key(DIGEST, "2026-11-30T10:00:00Z"),
+        watch_key(DIGEST, "2026-11-30T10:00:01Z"),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert keys[0] == floor_key(DIGEST, "a" * 64, None)
+    assert [key.rpartition("/")[0] for key in keys] == [f"floor/{DIGEST}"] * 4 + [f"watch/{DIGEST}"] * 2
+    assert {len(key.rpartition("/")[2]) for key in keys} == {8}
+
+
+def test_a_seed_is_the_same_for_the_same_parts_and_fits_into_json() -> None:
+    assert seed_of("u-1", DIGEST) == seed_of("u-1", DIGEST)
+    seeds = {seed_of(str(number)) for number in range(200)}
+    assert len(seeds) == 200 and all(0 <= seed < 2**53 for seed in seeds)
+    assert max(seeds) > 2**52
+    assert seed_of("a", "bc") != seed_of("ab", "c")
