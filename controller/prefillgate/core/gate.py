@@ -30,7 +30,6 @@ from prefillgate.core.journal import (
     JudgeCompared,
     MeasurementLost,
     Overridden,
-    OverrideEnded,
     Planned,
     Purpose,
     ReplicateAborted,
@@ -139,8 +138,6 @@ class Gate:
                 self.deadline = event
             case Overridden():
                 self.overridden = event
-            case OverrideEnded():
-                self.overridden = None
             case BaselineShown():
                 self.baseline_shown = event
             case CauseNoted():

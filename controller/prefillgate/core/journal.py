@@ -222,17 +222,9 @@ class Overridden:
     """A person's word, with a reason."""
 
     at: float
-    verdict: str  # promote, hold or rollback
+    verdict: str  # promote or rollback
     actor: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class OverrideEnded:
-    """A person's word is over: taken away, or its time has come. The evidence decides again."""
-
-    at: float
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +341,6 @@ Event = (
     | MeasurementLost
     | DeadlinePassed
     | Overridden
-    | OverrideEnded
     | CauseNoted
     | BudgetRaised
     | BaselineShown

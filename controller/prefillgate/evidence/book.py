@@ -186,6 +186,11 @@ class Book:
 
     # --
 
+    def highest_token(self) -> int:
+        """The highest token that has written it; 0 before any."""
+        ((token,),) = self._read("SELECT token FROM book.fence")
+        return max(0, int(token))
+
     def close(self) -> None:
         """Let go of everything. May be called twice."""
         with self._mutex:

@@ -201,7 +201,7 @@ class Elector:
             except Conflict:  # somebody wrote it: a person, another leader, or our own request that we gave up
                 fresh = await self._kube.get(self._ref)
                 spec = fresh.get("spec") or {}
-                if spec.get("holderIdentity") != self._terms.identity or spec.get("leaseTransitions") != term.token:
+                if not self._is_ours(spec, term.token):
                     self._note(spec)
                     return False
                 return await self._put(fresh, self._spec(term.token, fresh))
@@ -289,7 +289,16 @@ class Elector:
 
     async def _try_put(self, spec: Object) -> bool | None:
         try:
-            return await self._put(self._lease, spec)
+            try:
+                return await self._put(self._lease, spec)
+            except Conflict:  # our own last renewal may have been written, and its answer given up
+                fresh = await self._kube.get(self._ref)
+                if not self._is_ours(fresh.get("spec") or {}, int(spec["leaseTransitions"])):
+                    return False
+                return await self._put(fresh, spec)
         except KubeError as error:
             self._on_trouble(error)
             return None
+
+    def _is_ours(self, spec: Object, token: int) -> bool:
+        return spec.get("holderIdentity") == self._terms.identity and spec.get("leaseTransitions") == token

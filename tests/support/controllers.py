@@ -1,0 +1,179 @@
+"""Stand-ins for what looks at lines and for what replays, where a test is about the process around them.
+
+`Sight` keeps real reflectors of lines and rollouts; what a look finds and what is planned is the test's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefillgate.api.kinds import names
+from prefillgate.api.kinds.line_status import ServingLineStatus
+from prefillgate.app.carry_out import LINES, ROLLOUTS
+from prefillgate.app.process import Makers, Process, Surroundings
+from prefillgate.app.seams import Changed, Leading, Observed, StatusWanted, Touched, Works
+from prefillgate.app.settings import Settings, read_settings
+from prefillgate.kube.errors import KubeError
+from prefillgate.kube.objects import Kind, Object, Query, name_of, namespace_of
+from prefillgate.kube.reflector import Handlers, Pace, Reflector
+from prefillgate.reconcile.effects import Plan, RecordOverride, StartWork
+from prefillgate.reconcile.snapshot import LineSnapshot, RolloutSeen, WorkSeen
+from tests.support.fake_api import FakeApi, Resource
+
+POLICIES = Kind(names.GROUP, names.VERSION, names.PROMOTION_POLICY.plural, names.PROMOTION_POLICY.kind)
+SETS = Kind(names.GROUP, names.VERSION, names.REPLAY_SET.plural, names.REPLAY_SET.kind)
+OURS = (LINES, ROLLOUTS, POLICIES, SETS)
+QUICK = {"lease_duration_seconds": "5", "lease_renew_seconds": "2", "lease_retry_seconds": "0.1"}
+
+
+def serve_ours(fake: FakeApi) -> None:
+    """Let the fake API server have our kinds."""
+    for kind in OURS:
+        fake.serve(Resource(kind))
+
+
+def line(name: str, space: str = "default", **spec: Any) -> Object:
+    """A ServingLine as somebody would create it."""
+    return {"metadata": {"name": name, "namespace": space}, "spec": spec}
+
+
+def settings(folder: Any, **flags: str) -> Settings:
+    """As the command reads them, with a quick Lease and any free port."""
+    usual = {"namespace": "default", "store": str(folder / "store"), "listen": "127.0.0.1:0", **QUICK}
+    return read_settings({**usual, **flags}, {})
+
+
+@dataclass
+class Sight:
+    """An observer of lines and rollouts alone. `hook(key)` is awaited in each look."""
+
+    around: Surroundings
+    looks: list[str] = field(default_factory=list)
+    hook: Callable[[str], Any] | None = None
+    policies: dict[str, StatusWanted] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._touched: Touched = lambda kind, key: None
+        self._kept = {kind.kind: self._reflector(kind) for kind in OURS}
+
+    def _reflector(self, kind: Kind) -> Reflector:
+        def changed(key: str, old: Object | None, new: Object | None) -> None:
+            self._touched(kind.kind, key)
+
+        pace = Pace(watch_seconds=30)
+        return Reflector(self.around.kube, Query(kind), Handlers(changed, trouble=self._trouble), pace)
+
+    def _trouble(self, error: KubeError) -> None:
+        self.around.troubles.note("API server", str(error))
+
+    async def run(self, touched: Touched) -> None:
+        self._touched = touched
+        await asyncio.gather(*(each.run() for each in self._kept.values()))
+
+    def synced(self) -> bool:
+        return all(each.synced.is_set() for each in self._kept.values())
+
+    def keys(self, kind: str) -> tuple[str, ...]:
+        return tuple(f"{namespace_of(each)}/{name_of(each)}" for each in self._kept[kind])
+
+    async def look(self, key: str, works: Works, leading: Leading) -> Observed | None:
+        self.looks.append(key)
+        if self.hook is not None:
+            await self.hook(key)
+        found = self._kept["ServingLine"].get(key)
+        if found is None:
+            return None
+        own = [each for each in self._kept["ProfileRollout"] if namespace_of(each) == namespace_of(found)]
+        seen = works.seen(str(found["metadata"]["uid"]))
+        rollouts = tuple(RolloutSeen(each, None) for each in own)
+        return Observed(LineSnapshot(self.around.clock.now(), found, None, rollouts=rollouts, works=seen))
+
+    async def look_policy(self, key: str) -> StatusWanted | None:
+        self.looks.append(f"PromotionPolicy {key}")
+        found = self._kept["PromotionPolicy"].get(key)
+        return None if found is None else StatusWanted(POLICIES, found, {"observedGeneration": 1})
+
+    async def look_replay_set(self, key: str) -> StatusWanted | None:
+        self.looks.append(f"ReplaySet {key}")
+        found = self._kept["ReplaySet"].get(key)
+        return None if found is None else StatusWanted(SETS, found, {"cases": 3})
+
+    def lines_of(self, kind: str, key: str) -> tuple[str, ...]:
+        return self.keys("ServingLine") if kind == "ProfileRollout" else ()
+
+
+@dataclass
+class Shelf:
+    """Works that replay nothing: what a test puts here is what is seen."""
+
+    leading: Leading
+    changed: Changed
+    works: dict[str, list[WorkSeen]] = field(default_factory=dict)
+    started: list[StartWork] = field(default_factory=list)
+    stopped: list[tuple[str, str]] = field(default_factory=list)
+    recorded: list[RecordOverride] = field(default_factory=list)
+    closed: bool = False
+    ends: bool = True
+
+    def seen(self, line_uid: str) -> tuple[WorkSeen, ...]:
+        return tuple(self.works.get(line_uid, ()))
+
+    def start(self, order: StartWork, observed: Observed) -> None:
+        self.started.append(order)
+
+    def stop(self, key: str, why: str) -> None:
+        self.stopped.append((key, why))
+
+    def record(self, order: RecordOverride) -> None:
+        self.recorded.append(order)
+
+    def present_epoch(self, url: str, epoch: str | None) -> None:
+        pass
+
+    async def close(self, seconds: float) -> bool:
+        self.closed = True
+        return self.ends
+
+
+def generation_seen(snapshot: LineSnapshot) -> Plan:
+    """The simplest plan: the status says which generation was looked at."""
+    return Plan(ServingLineStatus(observedGeneration=snapshot.line["metadata"].get("generation")))
+
+
+@dataclass
+class Controller:
+    """A process in this one, with stand-ins, over a real socket to an API server."""
+
+    settings: Settings
+    plan: Callable[[LineSnapshot], Plan] = generation_seen
+    sights: list[Sight] = field(default_factory=list)
+    shelves: list[Shelf] = field(default_factory=list)
+    hook: Callable[[str], Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.process = Process(self.settings, Makers(self._observer, self._works, self._plan))
+        self.task: asyncio.Task[bool] | None = None
+
+    def _plan(self, snapshot: LineSnapshot) -> Plan:
+        return self.plan(snapshot)
+
+    def _observer(self, around: Surroundings) -> Sight:
+        self.sights.append(Sight(around, hook=self.hook))
+        return self.sights[-1]
+
+    def _works(self, around: Surroundings, leading: Leading, changed: Changed) -> Shelf:
+        self.shelves.append(Shelf(leading, changed))
+        return self.shelves[-1]
+
+    def start(self) -> Controller:
+        self.task = asyncio.create_task(self.process.run())
+        return self
+
+    async def stop(self) -> bool:
+        """As SIGTERM does; whether everything ended."""
+        assert self.task is not None
+        self.process.stop.set()
+        return await self.task
