@@ -17,6 +17,7 @@ from prefillgate.core.journal import (
     Event,
     MeasurementLost,
     Overridden,
+    OverrideEnded,
     Purpose,
     ReplicateAborted,
     ReplicateStarted,
@@ -128,6 +129,17 @@ def test_single_facts_are_kept_as_they_came() -> None:
         gate.apply(event)
     assert (gate.unavailable, gate.lost, gate.deadline) == (unavailable, lost, deadline)
     assert (gate.overridden, gate.cause) == (overridden, cause)
+
+
+def test_a_persons_word_holds_until_it_is_over_and_the_last_one_counts() -> None:
+    gate, hold = started(), Overridden(2.0, "hold", "me", "wait")
+    gate.apply(Overridden(1.0, "promote", "me", "why"))
+    gate.apply(hold)
+    assert gate.overridden == hold
+    gate.apply(OverrideEnded(3.0, "taken away"))
+    assert gate.overridden is None
+    gate.apply(hold)
+    assert gate.overridden == hold
 
 
 def test_a_resumed_run_is_a_new_session_with_a_new_deadline() -> None:

@@ -59,7 +59,8 @@ class Works(Protocol):
         """All work of a line that is known, ended work of this term included."""
 
     def start(self, order: StartWork, observed: Observed) -> None:
-        """Begin it, or go on with what stands in its store; nothing where it runs."""
+        """Begin it, or go on with what stands in its store. Where it runs it moves on to the servers seen now, if those
+        it asks are gone or asked another way; else nothing. So it may be ordered at every look."""
 
     def stop(self, key: str, why: str) -> None:
         """End it at the next await; what is in its store stays. Nothing where none runs."""
@@ -68,7 +69,11 @@ class Works(Protocol):
         """Write a person's override into its journal, now or when it is next open."""
 
     def present_epoch(self, url: str, epoch: str | None) -> None:
-        """The present life of a server, as the cluster tells it. Answers are asked around every cell."""
+        """The present life of a server, as the cluster tells it. Answers are asked around every cell.
+
+        None: its pod was taken away (deleted, evicted, its node lost). That voids its cell, where a server that dies by
+        itself makes a bad one: so never for a crash, nor where the life is merely not known.
+        """
 
     async def close(self, seconds: float) -> bool:
         """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""

@@ -15,6 +15,7 @@ from prefillgate.core.journal import (
     EpochSeen,
     Event,
     Overridden,
+    OverrideEnded,
     Planned,
     RunResumed,
     SeparationKept,
@@ -23,7 +24,7 @@ from prefillgate.core.schedule import Separate, next_step
 
 SLACK_SECONDS = 0.1  # a clock that is kept right by small steps goes back by less
 #: Written by people, at their own clock.
-_OF_PEOPLE = (Overridden, CauseNoted)
+_OF_PEOPLE = (Overridden, OverrideEnded, CauseNoted)
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from prefillgate.core.journal import (
     JudgeCompared,
     MeasurementLost,
     Overridden,
+    OverrideEnded,
     Planned,
     Purpose,
     ReplicateAborted,
@@ -138,6 +139,8 @@ class Gate:
                 self.deadline = event
             case Overridden():
                 self.overridden = event
+            case OverrideEnded():
+                self.overridden = None
             case BaselineShown():
                 self.baseline_shown = event
             case CauseNoted():

@@ -222,9 +222,17 @@ class Overridden:
     """A person's word, with a reason."""
 
     at: float
-    verdict: str  # promote or rollback
+    verdict: str  # promote, hold or rollback
     actor: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideEnded:
+    """A person's word is over: taken away, or its time has come. The evidence decides again."""
+
+    at: float
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +349,7 @@ Event = (
     | MeasurementLost
     | DeadlinePassed
     | Overridden
+    | OverrideEnded
     | CauseNoted
     | BudgetRaised
     | BaselineShown

@@ -11,7 +11,7 @@ from typing import Any
 
 from prefillgate.api.kinds.line_status import ServingLineStatus
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
-from prefillgate.core.journal import Overridden
+from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Notice, Watch
 from prefillgate.reconcile.snapshot import WorkKind
 
@@ -118,10 +118,13 @@ class OverrideDone:
 
 @dataclass(frozen=True, slots=True)
 class RecordOverride:
-    """Write an override into the journal of a run, so that the decision can be recomputed from it."""
+    """Write a person's word, or its end, into the journal of a run, so that the decision can be recomputed from it.
+
+    It comes again until the verdict of the run shows it; one that equals the last of them there is not written anew.
+    """
 
     work: str  # key of the work
-    event: Overridden
+    event: Overridden | OverrideEnded
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ PROBES_IN_USE = 5
 COUNTERS_DISAGREE = (
     "the server's own counters did not move by what its answers reported: other traffic, or a lying counter"
 )
+TAKEN_AWAY = "EpochChanged: the server was taken away during the cell"
 UNMARKED = "unmarked"  # the epoch of a server that shows no marker of its life
 BUSY_STATUS = frozenset({429, 503})  # asks to be left alone; the core counts it apart from refusals
 TOLD = "~"  # between the life that the caller tells of and the server's own marker
@@ -90,6 +91,7 @@ class Lane:
         self._lives = 0
         self._label = ""
         self._marker: str | None = None
+        self._pod: str | None = None  # that the server runs in, as the run's caller knows it
         self.on_wait: Callable[[], None] = lambda: None  # told now and then while a busy server is waited for
         self._look: Look | None = None  # the last one, while nothing was sent since
         self.present_epoch: Callable[[], str | None] | None = (
@@ -113,6 +115,7 @@ class Lane:
         told = self.present_epoch()
         if told is None:
             raise TransientEngineError(f"{self.engine.url}: EpochChanged: nothing is known to run at this address now")
+        self._pod = _pod(told)
         name = told.replace("/", "-").replace(TOLD, "-")  # a label follows the slash
         return name if own is None else f"{name}{TOLD}{own}"
 
@@ -211,7 +214,8 @@ class Lane:
         answer = await self.engine.generate(request, self.times.cell_timeout_seconds)
         self._broke_off = answer.status is AnswerStatus.FAILED
         if answer.status is not AnswerStatus.OK:
-            return self._measurement(step, case, answer, (request, None, None))
+            gone = answer.status is AnswerStatus.FAILED and await self._taken_away()
+            return self._measurement(step, case, answer, (request, TAKEN_AWAY if gone else None, None))
         counters, invalid = await self._look_after(before.counters, answer)
         return self._measurement(step, case, answer, (request, invalid, processed_delta(before.counters, counters)))
 
@@ -312,8 +316,22 @@ class Lane:
             if self._life(after.epoch) == self._marker:
                 return None
         except TransientEngineError:
-            return "EpochChanged: the server was taken away during the cell"
+            return TAKEN_AWAY
         return "EpochChanged: the server was restarted during the cell"
+
+    async def _taken_away(self) -> bool:
+        """Whether somebody took the server away under the cell that broke off (its pod was deleted, its node lost).
+
+        The caller may hear of that later than the connection breaks. A server that dies by itself stays known to him.
+        """
+        if self.present_epoch is None:
+            return False
+        until = self._clock.now() + self.times.settle_seconds
+        while _pod(self.present_epoch()) == self._pod:
+            if self._clock.now() >= until:
+                return False
+            await self._clock.sleep(SETTLE_POLL_SECONDS)
+        return True
 
     def _measurement(
         self, step: RunCell, case: Case, answer: Answer, sent: tuple[PreparedRequest, str | None, int | None]
@@ -393,6 +411,11 @@ class Lane:
             place=step.place,
             lane=step.lane,
         )
+
+
+def _pod(told: str | None) -> str | None:
+    """Of the life that a caller tells of, what stays where a server dies by itself and is started again."""
+    return None if told is None else told.partition("/")[0]
 
 
 def own_marker(epoch: str | None) -> str | None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from prefillgate.replay.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from prefillgate.evidence import Fence
+    from prefillgate.evidence import Fence, KeptJournal
     from prefillgate.replay.session import RunRequest
     from prefillgate.replay.swapping import Hand
 
+IN_USE = "in_use"  # the event of a server that is waited for until it is idle
 _OPTION = re.compile(r"--[a-z]+(?:-[a-z]+)*")
 
 
@@ -38,8 +39,10 @@ class Hooks:
     """What only the caller of a run can know or do. None: the run does without."""
 
     present_epoch: PresentEpoch | None = None
+    untold: frozenset[str] = frozenset()  # URLs of which `present_epoch` can never tell; the server's marker is all
     hand: Callable[[RunRequest, Said], Hand] | None = None  # who swaps the servers of a sequential run
     fence: Fence | None = None  # the right to write the store; without one any writer may
+    opened: Callable[[KeptJournal], None] | None = None  # told of the run's store before anything is added to it
     names: Mapping[str, str] = field(default_factory=dict)  # `--wait-ready` -> what the caller's own users call it
 
     def told(self, text: str) -> str:

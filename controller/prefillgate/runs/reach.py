@@ -50,7 +50,7 @@ async def reach(arm: str, asked: ArmRequest, times: LaneTimes, around: Around, s
         raise CouldNotMeasure(f"{arm}: {error}") from error
     lane = Lane(arm, engine, around.clock, times)
     lane.access_findings = access_findings(asked.access, engine.url)
-    if around.hooks.present_epoch is not None:
+    if around.hooks.present_epoch is not None and asked.url not in around.hooks.untold:
         lane.present_epoch = partial(around.hooks.present_epoch, arm, asked.url)
     return lane
 

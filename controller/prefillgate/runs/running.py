@@ -31,7 +31,7 @@ from prefillgate.replay.session import (
     policy_for,
 )
 from prefillgate.replay.swapping import SwapFailed
-from prefillgate.runs.around import Around, Hooks, Said
+from prefillgate.runs.around import IN_USE, Around, Hooks, Said
 from prefillgate.runs.baseline_store import show_baseline, stored_baseline
 from prefillgate.runs.budget import MENDABLE, raise_budget
 from prefillgate.runs.errors import BadInput, CouldNotMeasure, RunBroken, RunError
@@ -99,7 +99,9 @@ async def _execute(request: RunRequest, watcher: Watcher, around: Around) -> Fin
             for lane in (*lanes.values(), *more):
                 lane.deadline_at = deadline
                 lane.shared = request.shape.shared
-                lane.on_wait = partial(around.said, f"{named_lane(lane, request)} is busy; waiting until it is idle")
+                lane.on_wait = partial(
+                    around.said, f"{named_lane(lane, request)} is busy; waiting until it is idle", IN_USE
+                )
             runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared, more)
             if request.shape.sequential:
                 runner.swapper = swapper_of(request, lanes, Surroundings(suite, around, stack, deadline))
@@ -189,6 +191,7 @@ def _existing(request: RunRequest, around: Around) -> tuple[KeptJournal, Gate] |
         except BaseException:
             journal.close()
             raise
+    _told_of(journal, around)
     around.said(f"resumed: {len(gate.measured)} cells stand in the store", "resumed", cells=len(gate.measured))
     return journal, gate
 
@@ -200,7 +203,13 @@ def _new(request: RunRequest, policy: Policy, around: Around) -> tuple[KeptJourn
     with store_errors():
         planned = plan_run(request, seed, around.clock.now(), policy)
         journal = create_store(request.store, planned, around.hooks.fence)
+        _told_of(journal, around)
         return journal, fold(journal.events())
+
+
+def _told_of(journal: KeptJournal, around: Around) -> None:
+    if around.hooks.opened is not None:
+        around.hooks.opened(journal)
 
 
 async def _probe(runner: Runner, around: Around) -> None:

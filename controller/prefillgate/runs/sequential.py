@@ -14,7 +14,7 @@ from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.lane import Lane
 from prefillgate.replay.session import RunRequest
 from prefillgate.replay.swapping import OLD_LIFE_SECONDS, PATIENCE_SECONDS, CommandHand, Hand, Swapper, WaitingHand
-from prefillgate.runs.around import Around
+from prefillgate.runs.around import IN_USE, Around
 from prefillgate.runs.errors import BadInput, CouldNotMeasure
 from prefillgate.runs.judges import keep_judges_apart
 from prefillgate.runs.reach import reach
@@ -80,5 +80,5 @@ async def _open(request: RunRequest, place: Surroundings, arm: str) -> Lane | st
     except CouldNotMeasure as error:
         return str(error)
     lane.deadline_at = place.deadline_at
-    lane.on_wait = partial(place.around.said, f"{arm}: the server is busy; waiting until it is idle")
+    lane.on_wait = partial(place.around.said, f"{arm}: the server is busy; waiting until it is idle", IN_USE)
     return lane

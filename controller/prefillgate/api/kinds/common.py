@@ -124,7 +124,9 @@ class HandledOverride(StatusModel):
 
     key: str = Field(max_length=128, description="What tells this annotation from the next with the same words.")
     value: str = Field(max_length=64, description="What it asked for, as written.")
-    outcome: Literal["Obeyed", "Refused", "Expired"] = Field(description="What became of it.")
+    outcome: Literal["Obeyed", "Refused", "Expired", "Withdrawn"] = Field(
+        description="What became of it. Withdrawn: its annotation is gone."
+    )
     at: Moment = Field(description="When it was dealt with.")
     reason: Line | None = Field(default=None, description="The reason that the person gave.")
     actor: str | None = Field(default=None, max_length=253, description="Who asked for it.")

@@ -281,6 +281,9 @@ EVENTS: dict[str, EventRow] = {
         EventRow("RolloutCreated", "A rollout was made for a new candidate."),
         EventRow("RerunStarted", "A rollout was made because a person asked for it again."),
         EventRow("RerunRefused", "A rerun was asked for where there is nothing to repeat now.", warning=True),
+        EventRow(
+            "OverrideNotPassedOn", "An override of an earlier rollout is not passed on to this one.", warning=True
+        ),
         EventRow("ProfilePromoted", "The candidate is now the promoted profile."),
         EventRow("ProfileRejected", "The candidate is remembered as rejected."),
         EventRow("RolloutPruned", "An ended rollout beyond the history limit was removed; its evidence is kept."),

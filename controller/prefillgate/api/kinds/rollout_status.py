@@ -153,6 +153,7 @@ class OverrideStatus(StatusModel):
     expires: Moment | None = Field(default=None, description="Until when. Left out: as long as the rollout does.")
     baseline_digest: Digest = Field(description="The baseline it is about; it is never passed on to another pair.")
     candidate_digest: Digest = Field(description="The candidate it is about.")
+    key: str | None = Field(default=None, max_length=128, description="Which annotation it is: the key of its echo.")
 
 
 class RolloutProfile(ProfileSeen):

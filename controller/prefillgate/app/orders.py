@@ -1,0 +1,224 @@
+"""From an order and what was seen of its line to a run that can be carried out: which servers, which numbers, where.
+
+An arm is asked at one server: another of its pods takes its place where that one goes, and the run goes on there. So
+neither the number of pods nor their addresses are part of the plan, and production bears one replay at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec, RecordedProfile
+from prefillgate.api.kinds.serving_line import ServingLineSpec
+from prefillgate.api.policy import PolicyDocument
+from prefillgate.api.store_address import StoreAddress
+from prefillgate.app.seams import Observed, Way
+from prefillgate.core.cells import BASELINE, CANDIDATE
+from prefillgate.core.journal import Difference
+from prefillgate.core.shape import Isolation, Shape
+from prefillgate.profiles import Setting, differences
+from prefillgate.profiles.record import Recorded
+from prefillgate.reconcile.effects import StartWork
+from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, ServerSeen
+from prefillgate.replay.lane import LaneTimes
+from prefillgate.replay.replay_set import ReplaySet
+from prefillgate.replay.session import ArmRequest, RunRequest
+
+SPEC_NAMES = {
+    "--baseline-model": "spec.model",
+    "--candidate-model": "spec.model",
+    "--model": "spec.model",
+    "--wait-ready": "the controller's patience",
+    "--budget": "budgetPrefills of the policy",
+    "--unvalidated-judge": "more labelled examples in the check",
+}
+"""What options are called by those who write a ServingLine."""
+
+_LARGEST_SEED = 2**31
+_SHORT = 12  # hex digits of a digest in a name
+
+
+class NotYet(Exception):
+    """Something that the run needs is not there now, and may come. `reason` is one of the condition Screened."""
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+class Unusable(Exception):
+    """The order can never be carried out as it is; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An order with what was seen when it came."""
+
+    order: StartWork
+    observed: Observed
+
+    @property
+    def snapshot(self) -> LineSnapshot:
+        """The line as it was then."""
+        return self.observed.snapshot
+
+    @property
+    def spec(self) -> ServingLineSpec:
+        """What its line asks for. Raises `Unusable` where that cannot be read."""
+        if self.snapshot.spec is None:
+            raise Unusable("the line's spec cannot be read")
+        return self.snapshot.spec
+
+    def differs(self, other: Asked) -> bool:
+        """Whether a run would be carried out otherwise: another order, another way to a server, other patience."""
+        ways = [[each.observed.ways.get(digest) for digest in each.digests.values()] for each in (self, other)]
+        specs = [each.snapshot.spec and _patience(each.snapshot.spec) for each in (self, other)]
+        return self.order != other.order or ways[0] != ways[1] or specs[0] != specs[1]
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The profile of each arm that is asked."""
+        both = {BASELINE: self.order.baseline}
+        return both if self.order.candidate is None else {**both, CANDIDATE: self.order.candidate}
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The server that an arm is asked at, and what is known of its life."""
+
+    url: str
+    name: str
+    epoch: str | None
+
+
+Servers = dict[str, Chosen]
+"""By arm."""
+
+
+def servers_of(asked: Asked, before: Servers) -> Servers:
+    """The server of each arm: the one of `before` while it may be asked. Raises `NotYet` where an arm has none."""
+    chosen: Servers = {}
+    for arm, digest in asked.digests.items():
+        known = [each for each in (asked.snapshot.baseline, asked.snapshot.candidate) if each is not None]
+        seen = next((each for each in known if each.digest == digest), None)
+        found = None if seen is None else _server_of(seen, before.get(arm))
+        if found is None:
+            raise NotYet("WaitingForEndpoints", f"the {arm} {short(digest)} has no server that takes requests")
+        chosen[arm] = found
+    return chosen
+
+
+def _server_of(arm: ArmSeen, before: Chosen | None) -> Chosen | None:
+    """The server asked before where it is still there: one that is not Ready for a moment is waited for only where
+    there is no other."""
+    stays = None if before is None else next((each for each in arm.servers if each.url == before.url), None)
+    if stays is not None and (stays.ready or not arm.ready):
+        return _chosen(stays)
+    return _chosen(arm.ready[0]) if arm.ready else None
+
+
+def _chosen(server: ServerSeen) -> Chosen | None:
+    return None if server.url is None else Chosen(server.url, server.name, server.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a run is given beside its order."""
+
+    store: StoreAddress
+    times: LaneTimes
+    wait_ready_seconds: float
+    first_replicate: int = 1
+
+
+def rollout_request(asked: Asked, servers: Servers, place: Place) -> RunRequest:
+    """The run of a rollout. Raises `Unusable`."""
+    policy, replay_set = _judged_by(asked)
+    return RunRequest(
+        baseline=arm_request(asked, BASELINE, servers),
+        candidate=arm_request(asked, CANDIDATE, servers),
+        replay_set=replay_set,
+        policy=policy,
+        store=place.store,
+        seed=seed_of(asked),
+        differences=differences_told(asked),
+        differences_stand=True,
+        times=place.times,
+        shape=Shape(isolation=isolation_of(asked.spec)),
+        wait_ready_seconds=place.wait_ready_seconds,
+        must_end_at=asked.order.must_end_at,
+        first_replicate=place.first_replicate,
+    )
+
+
+def _judged_by(asked: Asked) -> tuple[PolicyDocument, ReplaySet]:
+    if asked.observed.policy is None or asked.observed.replay_set is None:
+        raise Unusable("its policy or its replay set cannot be read")
+    return asked.observed.policy, asked.observed.replay_set
+
+
+def arm_request(asked: Asked, arm: str, servers: Servers) -> ArmRequest:
+    """One arm as the run asks it. Raises `Unusable` where nothing tells how its servers are asked."""
+    digest = asked.digests[arm]
+    way: Way | None = asked.observed.ways.get(digest)
+    if way is None:
+        raise Unusable(f"nothing tells how the servers of {short(digest)} are asked")
+    return ArmRequest(servers[arm].url, way.model, way.engine, way.access, called=name_of(asked, arm))
+
+
+def name_of(asked: Asked, arm: str) -> str:
+    """How plan and report name an arm: the same wherever its servers are."""
+    return f"{asked.snapshot.line['metadata']['name']} {short(asked.digests[arm])}"
+
+
+def short(digest: str) -> str:
+    """The beginning of a digest, for people."""
+    algorithm, _, value = digest.rpartition(":")
+    return f"{algorithm}:{value[:_SHORT]}" if algorithm else value[:_SHORT]
+
+
+def isolation_of(spec: ServingLineSpec) -> Isolation:
+    """Whether others use the servers under test meanwhile."""
+    return Isolation.SHARED if spec.baseline.isolation.mode == "Shared" else Isolation.EXCLUSIVE
+
+
+def seed_of(asked: Asked) -> int:
+    """The seed that was asked for, else one that follows from the key: the same after every restart."""
+    if asked.order.seed is not None:
+        return asked.order.seed
+    return int.from_bytes(hashlib.sha256(asked.order.key.encode()).digest()[:8], "big") % _LARGEST_SEED
+
+
+def differences_told(asked: Asked) -> tuple[Difference, ...]:
+    """What the rollout is about, as its templates tell, and what the line declares beside that."""
+    rollout = next((each.spec for each in asked.snapshot.rollouts if _uid(each.thing) == asked.order.rollout), None)
+    found = {each.name: each for each in _of_profiles(asked, rollout)}
+    for model in asked.spec.declared_differences:
+        found.setdefault(model.name, Difference(model.area, model.name, model.baseline, model.candidate))
+    return tuple(found.values())
+
+
+def _of_profiles(asked: Asked, rollout: ProfileRolloutSpec | None) -> tuple[Difference, ...]:
+    digests = [asked.digests[arm] for arm in (BASELINE, CANDIDATE)]
+    kept = () if rollout is None else (rollout.baseline, rollout.candidate)
+    told = [_recorded(each) for each in kept if each is not None and each.settings]
+    if len(told) == len(digests):
+        return differences(*told)
+    now = {slot.profile.digest: slot.profile for slot in asked.snapshot.slots}
+    one, other = (now.get(digest) for digest in digests)
+    return () if one is None or other is None else differences(one, other)
+
+
+def _recorded(profile: RecordedProfile) -> Recorded:
+    settings = tuple(Setting(each.area, each.name, each.name, each.value, "") for each in profile.settings)
+    return Recorded(None, profile.digest, profile.written_digest or profile.digest, True, (), settings)
+
+
+def _patience(spec: ServingLineSpec) -> tuple[object, ...]:
+    return spec.cell_timeout_seconds, spec.baseline.isolation, spec.max_production_prefills_per_hour
+
+
+def _uid(thing: object) -> str | None:
+    metadata = thing.get("metadata") if isinstance(thing, dict) else None
+    return metadata.get("uid") if isinstance(metadata, dict) else None

@@ -1,0 +1,304 @@
+"""One replay in a thread of its own, with a loop of its own: a store that is away blocks it for half a minute, and
+nobody else.
+
+It is interrupted to be moved to other servers, to write down a person's word or to be ended, and goes on from its
+store: what was committed is never run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+from prefillgate.app.orders import Asked, NotYet, Servers, Unusable, servers_of
+from prefillgate.app.watching_run import RunWatcher
+from prefillgate.core.journal import Overridden, OverrideEnded
+from prefillgate.core.verdict import Verdict
+from prefillgate.evidence import StoreDamaged, StoreError, StoreFenced
+from prefillgate.reconcile.snapshot import FloorFound, WatchFound, WorkSeen, WorkState
+from prefillgate.replay.clock import Clock
+from prefillgate.report.clean import one_line
+from prefillgate.runs.errors import BadInput, RunError
+
+FIRST_RETRY_SECONDS = 5.0  # doubled with each failure that no progress came between
+LONGEST_RETRY_SECONDS = 300.0
+LAST_CELL_SECONDS = 10.0  # that a cell in flight has before its replay is moved away from under it
+LONGEST_TROUBLE = 1000
+NO_SERVER, TURN = "WaitingForEndpoints", "WaitingForTurn"  # reasons of the condition Screened
+TAKEN_OVER = "taken over: another controller leads now and goes on with it"
+
+
+Word = Overridden | OverrideEnded
+"""A person's, for the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a replay came to: of the three the one of its kind."""
+
+    verdict: Verdict | None = None
+    floor: FloorFound | None = None
+    watch: WatchFound | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one attempt at a replay works with: it lasts until the end of the replay, a failure or an interruption.
+
+    `words` are a person's that are to stand in the journal, and `written` is told of each that does; `words_only`:
+    nothing else is wanted.
+    """
+
+    asked: Asked
+    servers: Callable[[], Servers]  # raises `NotYet`
+    watcher: RunWatcher
+    words: tuple[Word, ...]
+    words_only: bool
+    written: Callable[[Word], None]
+    located: Callable[[str, str], None]  # told the run's name and where its store is
+
+
+Carry = Callable[[Turn], Coroutine[Any, Any, Answer | None]]
+"""Carries a turn out; None where only words were wanted. Raises `NotYet`, `Unusable`, `RunError`, `StoreError`."""
+
+
+class Replay:
+    """One piece of work. Every method may be called from any thread, and none waits."""
+
+    def __init__(self, asked: Asked, carry: Carry, clock: Clock, changed: Callable[[], None]) -> None:
+        self.key = asked.order.key
+        self._carry = carry
+        self._clock = clock
+        self._changed = changed
+        self._lock = threading.RLock()
+        self._asked = asked
+        self._servers: Servers = {}
+        self._words: list[Word] = []
+        self._watcher = RunWatcher(clock, changed)
+        self._seen = WorkSeen(self.key, asked.order.kind, WorkState.RUNNING, clock.now())
+        self._living = False  # a thread is at it
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Answer | None] | None = None
+        self._stopped: str | None = None
+        self._final = False
+        self._moving = False
+        self._no_journal = False  # words were tried, and there is no store that they could be written into
+        self._failures, self._rows_at_failure = 0, 0
+
+    def seen(self) -> WorkSeen:
+        """How it stands now."""
+        progress = self._watcher.progress
+        with self._lock:
+            return replace(
+                self._seen,
+                rows=progress.rows,
+                head=progress.head,
+                verdict=progress.verdict,
+                waiting=self._seen.waiting or (progress.waiting if self._living else ""),
+            )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it is still to be carried out."""
+        with self._lock:
+            return self._living or self._seen.state is WorkState.RUNNING
+
+    # -- what is asked of it
+
+    def ask(self, asked: Asked) -> bool:
+        """It is wanted, with what was seen of its line now; whether a thread must be given to it."""
+        with self._lock:
+            before, self._asked, self._stopped = self._asked, asked, None
+            moved = _urls(self._available()) != _urls(self._servers)
+            if self._living:
+                if moved or asked.differs(before):
+                    self._move_soon()
+                return False
+            if self._seen.state is WorkState.RUNNING:
+                return self._seen.waiting != NO_SERVER or bool(self._available())
+            early = self._seen.retry_at is not None and self._clock.now() < self._seen.retry_at
+            if self._final or (early and not moved and not asked.differs(before)):
+                return False
+            self._set(state=WorkState.RUNNING, trouble="", retry_at=None)
+            return True
+
+    def _available(self) -> Servers:
+        """The servers that would be asked now; none where an arm has none."""
+        try:
+            return servers_of(self._asked, self._servers)
+        except NotYet:
+            return {}
+
+    def stop(self, why: str) -> None:
+        """End it at the next await."""
+        with self._lock:
+            if self._seen.state is not WorkState.RUNNING:
+                return
+            self._stopped = why
+            if self._living:
+                self._interrupt()
+            else:
+                self._set(state=WorkState.BROKEN, trouble=why, waiting="")
+
+    def record(self, word: Word) -> bool:
+        """Write a person's word into its journal; whether a thread must be given to it."""
+        with self._lock:
+            if word not in self._words:
+                self._words.append(word)
+            self._no_journal = False
+            if self._living:
+                self._interrupt()
+            return not self._living
+
+    def lost(self, url: str) -> None:
+        """The server at that address was taken away: on to another one, or wait for one."""
+        with self._lock:
+            if self._living and any(each.url == url for each in self._servers.values()):
+                self._move_soon()
+
+    def waits_for_turn(self) -> None:
+        """As many replays run as may."""
+        with self._lock:
+            if self._seen.state is WorkState.RUNNING:
+                self._set(waiting=TURN)
+
+    # -- its thread
+
+    def begin(self, freed: Callable[[], None]) -> None:
+        """Give it a thread; `freed` is told when that has ended."""
+        with self._lock:
+            self._living = True
+            self._set(waiting="")
+        threading.Thread(target=self._main, args=(freed,), name=f"replay {self.key}", daemon=True).start()
+
+    def _main(self, freed: Callable[[], None]) -> None:
+        try:
+            asyncio.run(self._live())
+        finally:
+            freed()
+            self._changed()
+
+    async def _live(self) -> None:
+        while (task := self._next()) is not None:
+            try:
+                answer = await task
+            except asyncio.CancelledError:
+                continue
+            except Exception as error:
+                self._failed(error)
+            else:
+                self._answered(answer)
+
+    def _next(self) -> asyncio.Task[Answer | None] | None:
+        """The next turn, begun; None where there is nothing to do, and the thread is gone for everybody."""
+        with self._lock:
+            self._loop, self._task = asyncio.get_running_loop(), None
+            if self._stopped is not None and self._seen.state is WorkState.RUNNING:
+                self._set(state=WorkState.BROKEN, trouble=self._stopped, waiting="")
+            self._watcher.leave, self._moving = None, False
+            wanted = self._seen.state is WorkState.RUNNING and not self._seen.waiting
+            if not wanted and (self._no_journal or not self._words):
+                self._living = False
+                return None
+            turn = Turn(
+                self._asked,
+                self._choose,
+                self._watcher,
+                tuple(self._words),
+                not wanted,
+                self._written,
+                self._located,
+            )
+            self._task = self._loop.create_task(self._carry(turn))
+            return self._task
+
+    def _choose(self) -> Servers:
+        with self._lock:
+            self._servers = servers_of(self._asked, self._servers)
+            return self._servers
+
+    def _move_soon(self) -> None:
+        """Interrupt it once the cell in flight has come to its end, so that its prefill was not in vain."""
+        loop, task = self._loop, self._task
+        if self._moving or loop is None or task is None:
+            return
+        self._moving = True
+        self._watcher.leave = task.cancel
+        loop.call_soon_threadsafe(lambda: loop.call_later(LAST_CELL_SECONDS, task.cancel))
+
+    def _interrupt(self) -> None:
+        if self._loop is not None and self._task is not None:
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def _written(self, word: Word) -> None:
+        with self._lock:
+            self._words = [each for each in self._words if each != word]
+
+    def _located(self, run: str, store: str) -> None:
+        with self._lock:
+            self._set(run=run, store=store)
+
+    def _answered(self, answer: Answer | None) -> None:
+        with self._lock:
+            if answer is None:
+                self._no_journal = bool(self._words)  # they wait until there is one
+                if self._seen.state is WorkState.ENDED and not self._words:
+                    self._final = False  # what ended it was taken back: it may be gone on with
+                    self._set(state=WorkState.BROKEN)
+                return
+            verdict = answer.verdict
+            at = self._clock.now() if verdict is None or verdict.ended_at is None else verdict.ended_at
+            self._set(state=WorkState.ENDED, ended_at=at, floor=answer.floor, watch=answer.watch, trouble="")
+            self._final = True
+
+    def _failed(self, error: Exception) -> None:
+        """What is said of a turn that could not be carried out, and when it may be tried again."""
+        with self._lock:
+            if isinstance(error, NotYet):
+                self._set(waiting=error.reason)
+                return
+            self._no_journal = bool(self._words)
+            if self._seen.state is WorkState.ENDED:
+                return
+            rows = self._watcher.progress.rows
+            self._failures = 1 if rows > self._rows_at_failure else self._failures + 1
+            self._rows_at_failure = rows
+            cause = _cause(error)
+            self._final = isinstance(cause, StoreFenced)
+            refused = isinstance(cause, Unusable | BadInput | StoreDamaged)
+            self._set(
+                state=WorkState.REFUSED if refused else WorkState.BROKEN,
+                trouble=TAKEN_OVER if self._final else _told(error),
+                retry_at=None if self._final else self._clock.now() + retry_seconds(self._failures, refused),
+                waiting="",
+            )
+
+    def _set(self, **changes: Any) -> None:
+        self._seen = replace(self._seen, **changes)
+
+
+def retry_seconds(failures: int, refused: bool = False) -> float:
+    """How long a replay is left alone that failed so often in a row; one whose order cannot be used is looked at again
+    seldom: a store may be restored, a model be loaded."""
+    if refused:
+        return LONGEST_RETRY_SECONDS
+    return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_RETRY_SECONDS)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The error of a store that stands behind one of a run: what it means is told by that."""
+    while not isinstance(error, StoreError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _told(error: Exception) -> str:
+    known = isinstance(error, RunError | StoreError | Unusable)
+    return one_line(str(error) if known else f"a fault of the gate itself: {error!r}", LONGEST_TROUBLE)
+
+
+def _urls(servers: Servers) -> dict[str, str]:
+    return {arm: one.url for arm, one in servers.items()}

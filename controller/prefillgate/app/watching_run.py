@@ -1,0 +1,104 @@
+"""What is known of a replay while it runs: how far its journal is, and the verdict so far, judged now and then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from prefillgate.core.decision import decide
+from prefillgate.core.gate import Gate
+from prefillgate.core.journal import CellMeasured, Event
+from prefillgate.core.judge import judge
+from prefillgate.core.schedule import Separate
+from prefillgate.core.snapshot import take_snapshot
+from prefillgate.core.verdict import Verdict
+from prefillgate.evidence import KeptJournal
+from prefillgate.replay.clock import Clock
+
+JUDGED_EVERY_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a replay is. `rows` and `head` are those of its journal after its last event."""
+
+    rows: int = 0
+    head: str | None = None
+    verdict: Verdict | None = None
+    waiting: str = ""
+
+
+class RunWatcher:
+    """The watcher of one run. Written by the run's thread, read by any.
+
+    A turn (an alarm, a replicate begun or ended, another ruling) is judged at once and told; all else is judged every
+    `JUDGED_EVERY_SECONDS` at most and told nobody: no cell makes a status.
+    """
+
+    def __init__(self, clock: Clock, turned: Callable[[], None]) -> None:
+        self._clock = clock
+        self._turned = turned
+        self._lock = threading.Lock()
+        self._progress = Progress()
+        self._journal: KeptJournal | None = None
+        self._stands: Hashable = None
+        self._judged_at: float | None = None
+        self.leave: Callable[[], object] | None = None  # called once the cell in flight has come to its end
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        with self._lock:
+            return self._progress
+
+    def opened(self, journal: KeptJournal) -> None:
+        """The run's store was opened, or made."""
+        self._journal = journal
+        self._put(*_tail(journal))
+
+    def event(self, gate: Gate, event: Event) -> None:
+        """A fact was written and folded."""
+        assert self._journal is not None
+        before, now = self.progress, self._clock.now()
+        stands = _stands(gate)
+        turned = stands != self._stands
+        verdict = before.verdict
+        if turned or self._judged_at is None or now - self._judged_at >= JUDGED_EVERY_SECONDS:
+            verdict, self._judged_at, self._stands = judge(gate), now, stands
+        self._put(*_tail(self._journal), verdict)
+        if turned or before.waiting:
+            self._turned()
+        if isinstance(event, CellMeasured) and self.leave is not None:
+            self.leave()
+
+    def waiting(self, gate: Gate, step: Separate) -> None:
+        """The replicate waits for its separation: its status says so already."""
+
+    def waits_for(self, reason: str) -> None:
+        """What it waits for now, as a reason of the condition Screened; until the next event."""
+        before = self.progress
+        if before.waiting != reason:
+            with self._lock:
+                self._progress = Progress(before.rows, before.head, before.verdict, reason)
+            self._turned()
+
+    def ended(self, journal: KeptJournal, verdict: Verdict) -> None:
+        """The run came to its end."""
+        self._put(*_tail(journal), verdict)
+
+    def _put(self, rows: int, head: str, verdict: Verdict | None = None) -> None:
+        with self._lock:
+            self._progress = Progress(rows, head, verdict or self._progress.verdict)
+
+
+def _tail(journal: KeptJournal) -> tuple[int, str]:
+    rows, _, head = journal.tail.partition(":")
+    return int(rows), head
+
+
+def _stands(gate: Gate) -> Hashable:
+    """What a person is told of when it changes."""
+    ruling = decide(take_snapshot(gate))
+    replicates = tuple((each.plan.number, each.separation, each.ending()) for each in gate.replicates)
+    return (ruling.decision, ruling.reason, gate.alarm, replicates, gate.session)

@@ -1,0 +1,140 @@
+"""The replays of this process, by key: each in a thread of its own, so many at once and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from contextlib import suppress
+from functools import partial
+
+from prefillgate.app.carrying import Carrier, WorkSettings
+from prefillgate.app.epochs import Epochs
+from prefillgate.app.orders import Asked
+from prefillgate.app.replay_thread import Replay
+from prefillgate.app.seams import Changed, Leading, Observed
+from prefillgate.reconcile.effects import RecordOverride, StartWork
+from prefillgate.reconcile.snapshot import WorkSeen
+from prefillgate.replay.clock import Clock, SystemClock
+
+ENDING = "the controller ends"
+
+
+Key = tuple[str, str]
+"""uid of the line, key of the work: two lines may have the same profile in production."""
+
+
+class ThreadWorks:
+    """The replays of one term of leadership. Make it in the loop that `changed` is to be called in."""
+
+    def __init__(self, leading: Leading, settings: WorkSettings, changed: Changed, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._epochs = Epochs()
+        self._carrier = Carrier(leading, settings, self._epochs, self._clock)
+        self._lock = threading.RLock()
+        self._replays: dict[Key, Replay] = {}
+        self._waiting: deque[Replay] = deque()
+        self._threads = 0
+        self._all_ended = asyncio.Event()
+        self._closed = False
+
+    def seen(self, line_uid: str) -> tuple[WorkSeen, ...]:
+        """All work of a line that is known, ended work of this term included."""
+        with self._lock:
+            found = [replay for (line, _), replay in self._replays.items() if line == line_uid]
+        return tuple(replay.seen() for replay in found)
+
+    def start(self, order: StartWork, observed: Observed) -> None:
+        """Begin it, or go on with what stands in its store. Where it runs, it moves on to the servers seen now."""
+        asked, metadata = Asked(order, observed), observed.snapshot.line["metadata"]
+        key = (str(metadata["uid"]), order.key)
+        with self._lock:
+            if self._closed:
+                return
+            self._epochs.seen(asked)
+            replay = self._replays.get(key)
+            if replay is None:
+                self._forget(key, observed)
+                tell = partial(self._tell, f"{metadata['namespace']}/{metadata['name']}")
+                replay = self._replays[key] = Replay(asked, self._carrier.carry, self._clock, tell)
+                self._give_thread(replay)
+            elif replay.ask(asked):
+                self._give_thread(replay)
+
+    def stop(self, key: str, why: str) -> None:
+        """End it at the next await; what is in its store stays. Nothing where none runs."""
+        for replay in self._of(key):
+            with self._lock:
+                if replay in self._waiting:
+                    self._waiting.remove(replay)
+            replay.stop(why)
+
+    def record(self, order: RecordOverride) -> None:
+        """Write a person's override into its journal, now or when it is next open."""
+        with self._lock:
+            for replay in self._of(order.work):
+                if not self._closed and replay.record(order.event):
+                    self._give_thread(replay)
+
+    def present_epoch(self, url: str, epoch: str | None) -> None:
+        """The present life of a server, as the cluster tells it."""
+        self._epochs.told(url, epoch)
+        if epoch is None:
+            with self._lock:
+                for replay in self._replays.values():
+                    replay.lost(url)
+
+    async def close(self, seconds: float) -> bool:
+        """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+            for replay in self._replays.values():
+                replay.stop(ENDING)
+            if not self._threads:
+                return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._all_ended.wait()
+        return not self._threads
+
+    def _of(self, key: str) -> list[Replay]:
+        with self._lock:
+            return [replay for (_, name), replay in self._replays.items() if name == key]
+
+    def _give_thread(self, replay: Replay) -> None:
+        if self._threads >= self._settings.most_at_once:
+            if replay not in self._waiting:
+                self._waiting.append(replay)
+                replay.waits_for_turn()
+            return
+        self._threads += 1
+        replay.begin(self._freed)
+
+    def _freed(self) -> None:
+        """A thread has ended: the one that waits longest has the next."""
+        with self._lock:
+            self._threads -= 1
+            if self._waiting and not self._closed:
+                self._give_thread(self._waiting.popleft())
+            if self._closed and not self._threads and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._all_ended.set)
+
+    def _forget(self, key: Key, observed: Observed) -> None:
+        """Ended work of rollouts that are gone, and of earlier floors: its store is there, and memory stays bounded."""
+        there = {str(each.thing["metadata"]["uid"]) for each in observed.snapshot.rollouts}
+        gone = [
+            other
+            for other, replay in self._replays.items()
+            if other[0] == key[0] and other[1] not in there and not replay.wanted
+        ]
+        for other in gone:
+            del self._replays[other]
+
+    def _tell(self, line: str) -> None:
+        """From whatever thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._changed, line)
