@@ -134,7 +134,9 @@ class HandledOverride(StatusModel):
         default=None, description="Whether the actor was stamped at admission from the request's user."
     )
     expires: Moment | None = Field(default=None, description="Until when it holds.")
-    message: Line | None = Field(default=None, description="Why it was refused, and how to do it right.")
+    message: Line | None = Field(
+        default=None, description="What it was about; or why it was refused, and how to do it right."
+    )
 
 
 class Notice(StatusModel):

@@ -1,0 +1,114 @@
+"""What an override is about: one rollout, with the pair of profiles that stands in its own status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prefillgate.api.kinds.common import HandledOverride
+from prefillgate.api.kinds.names import PROFILE_ROLLOUT
+from prefillgate.api.kinds.reasons import ConditionType
+from prefillgate.api.kinds.rollout_status import OverrideStatus
+from prefillgate.reconcile.naming import digits_of
+from prefillgate.reconcile.override_words import UNKNOWN_ACTOR, Refusal, Where, name_of, uid_of
+from prefillgate.reconcile.snapshot import LineSnapshot, Object, RolloutSeen
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A rollout with its pair of digests. `refused`: why nothing can be said about one; empty where it can."""
+
+    name: str = ""
+    uid: str = ""
+    baseline: str = ""
+    candidate: str = ""
+    refused: str = ""
+    current: str = ""  # the rollout that it could be about instead
+
+    @property
+    def about(self) -> str:
+        """In words."""
+        return f"{self.mark} {digits_of(self.baseline)} -> {digits_of(self.candidate)}."
+
+    @property
+    def mark(self) -> str:
+        """What those words begin with: which rollout it is."""
+        return f"About {self.name}:"
+
+    def refusal(self, where: Where, value: str) -> Refusal | None:
+        """Why an override cannot be about it, and which could."""
+        if not self.refused:
+            return None
+        if not self.current:
+            return Refusal("OverrideWithoutRollout", f"{self.refused} See: kubectl get -n {where.namespace} pro")
+        instead = Where(PROFILE_ROLLOUT.singular, where.namespace, self.current)
+        how = instead.command(override=f"={value}", override_reason='="why you do it"')
+        return Refusal("OverrideWithoutRollout", f"{self.refused} The current one is {self.current}: {how}")
+
+    def bound(self, handled: HandledOverride) -> OverrideStatus:
+        """The override as it stands, bound to the pair."""
+        return OverrideStatus.model_validate(
+            {
+                "verdict": handled.value.capitalize(),
+                "reason": handled.reason,
+                "actor": handled.actor or UNKNOWN_ACTOR,
+                "actorVerified": bool(handled.actor_verified),
+                "since": handled.at,
+                "expires": handled.expires,
+                "baselineDigest": self.baseline,
+                "candidateDigest": self.candidate,
+                "key": handled.key,
+            }
+        )
+
+
+def target_of(snapshot: LineSnapshot, name: str | None, thing: Object) -> Target | None:
+    """What an override on an object is about: on the line (`name` None) its current rollout. None: that is not known
+    yet, and the override waits."""
+    line_status = _mapping(snapshot.line.get("status"))
+    current = str(line_status.get("currentRollout") or "")
+    rollouts = {name_of(seen.thing): seen for seen in snapshot.rollouts}
+    if name is None:
+        if not current:
+            looked_at = line_status.get("observedGeneration") is not None
+            return Target(refused="The line has none: nothing was decided yet.") if looked_at else None
+        name = current
+    seen = rollouts.get(name)
+    if seen is None or "deletionTimestamp" in _mapping(seen.thing.get("metadata")):
+        return None
+    return _of_rollout(seen, name, current)
+
+
+def _of_rollout(seen: RolloutSeen, name: str, current: str) -> Target | None:
+    status = _mapping(seen.thing.get("status"))
+    ended, other = status.get("endedAt") is not None, current if current != name else ""
+    if holds(seen.thing, ConditionType.SUPERSEDED) or status.get("supersededBy"):
+        return Target(refused=f"{name} was superseded.", current=other)
+    if name != current:
+        return Target(refused=f"{name} ended, and is not the line's current rollout.", current=other) if ended else None
+    spec = seen.spec
+    baseline = _digest(status, "baseline") or (spec.baseline.digest if spec and spec.baseline else "")
+    candidate = _digest(status, "candidate") or (spec.candidate.digest if spec and spec.candidate else "")
+    if not baseline or not candidate:
+        return Target(refused=f"{name} ended before it was known what it compares.") if ended else None
+    return Target(name, uid_of(seen.thing), baseline, candidate)
+
+
+def conditions_of(thing: Object) -> list[Mapping[str, Any]]:
+    """The conditions in an object's status, as read."""
+    told = _mapping(thing.get("status")).get("conditions")
+    return [each for each in told if isinstance(each, Mapping)] if isinstance(told, list) else []
+
+
+def holds(thing: Object, kind: ConditionType) -> bool:
+    """Whether a condition of an object is True, as its status says."""
+    return any(each.get("type") == kind and each.get("status") == "True" for each in conditions_of(thing))
+
+
+def _digest(status: Mapping[str, Any], name: str) -> str:
+    return str(_mapping(status.get(name)).get("digest") or "")
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
