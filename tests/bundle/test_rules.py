@@ -26,7 +26,7 @@ from tests.support.journals import Stepper, started
 from tests.tools.golden_bundle import NAMES, golden_path, unpacked
 
 #: By number of the rules: what they give for the inputs below.
-OUTPUTS = {1: "b2ffe53b29965b57d1c6785e84012737ea5044ddb720f2599cc5ca2422b79c7f"}
+OUTPUTS = {2: "f2e52961b9eb371549f665b4fe8e52dcf1a30bd8e04c4db508ba5b14e513a8e7"}
 ADVICE = "the rules give another output: raise RULES in prefillgate/bundle/rules.py, then tests/tools/golden_bundle.py"
 CASES = (
     Case("text", "/v1/completions", {"prompt": "Review this: x = 1", "max_tokens": 9, "temperature": 0}),
@@ -50,7 +50,7 @@ def test_a_bundle_that_was_kept_is_the_same_for_as_long_as_the_rules_have_their_
 def steps() -> list[str]:
     """What the schedule asks for in runs of several shapes, some cells bad."""
     told = []
-    for shape in (Shape(), Shape(sequential=True), Shape(candidate_alone=True)):
+    for shape in (Shape(), Shape(sequential=True), Shape(candidate_alone=True), Shape(baseline_alone=True)):
         made = Stepper(started(QUICK, shape=shape), bad=lambda step: step.arm == "candidate" and step.seed % 9 == 0)
         for _ in range(120):
             told.append(repr(made.step()))

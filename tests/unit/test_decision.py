@@ -41,6 +41,7 @@ ORDER = (
         {"regression_confirmed": True},
         Ruling(ROLLBACK, Reason.REGRESSION_CONFIRMED),
     ),
+    Firing(decision.finished, {"finished": Reason.NO_ALARM}, Ruling(HOLD, Reason.NO_ALARM)),
     Firing(decision.deadline, {"deadline_passed": True}, Ruling(HOLD, Reason.DEADLINE)),
     Firing(
         decision.alarm_without_baseline,
@@ -75,7 +76,7 @@ def both(first: Firing, second: Firing) -> Snapshot:
     return Snapshot(**facts)
 
 
-def test_the_chain_holds_its_fifteen_rules_in_their_order() -> None:
+def test_the_chain_holds_its_sixteen_rules_in_their_order() -> None:
     assert tuple(firing.rule for firing in ORDER) == RULES
     for number, rule in enumerate(RULES, start=1):
         assert (rule.__doc__ or "").startswith(f"{number}. ")

@@ -50,6 +50,7 @@ def test_the_checks_stand_in_their_order() -> None:
         "measurement_lost",
         "undeclared_difference",
         "changed_during_run",
+        "another_baseline",
         "independence_unknown",
         "unproven_by_responses",
         "knob_ignored_in_the_probe",

@@ -19,6 +19,8 @@ from prefillgate.cli.audit import command as audit_command
 from prefillgate.core.acceptance import QUICK, STANDARD
 from prefillgate.core.audit import audit_facts
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, ColdProof, Status
+from prefillgate.core.earlier import StoredFloor, Trigger, Watching
+from prefillgate.core.fitted_plan import fitted_plan
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import (
     BaselineShown,
@@ -338,6 +340,50 @@ def third_baseline_run() -> Gate:
     return gate
 
 
+FLOORS = (
+    StoredFloor("f.db", "floor-1", 1.0, 86_401.0, 28, 1, 0.02, 13, 14, (), "b1", "m", "w", True),
+    StoredFloor("g.db", "floor-2", 2.0, 9.0, 24, 2, 0.03, 7, 12, (), "b2", "n", "v"),
+    StoredFloor("h.db", "floor-3", 3.0, 9.0, 20, 3),
+)
+WATCHES = (Watching(3), Watching(2, (1.0,), 4, 40, 2, 3, "run-4"))
+TRIGGERS = (
+    Trigger("watch-1", ("two-1",), 5.0, ("e1",), 40, 4),
+    Trigger("watch-2", ("two-2", "two-3"), 6.0, ("e2",), 50, 5, True),
+    Trigger("watch-3", ("two-4",)),
+)
+
+
+def floor_run() -> Gate:
+    """A floor's own run."""
+    gate = Gate()
+    gate.apply(fitted_plan(replace(planned(STANDARD, "two"), shape=Shape(baseline_alone=True))))
+    gate.apply(epoch(BASELINE))
+    return played(gate, {BASELINE: Server(0, 30, 0.02, "x")})
+
+
+def run_by(floor: StoredFloor) -> Gate:
+    """A run that goes by an earlier floor."""
+    gate = Gate()
+    gate.apply(fitted_plan(replace(planned(STANDARD, "two"), floor=floor)))
+    return gate
+
+
+def watch_run(watching: Watching) -> Gate:
+    """A replay after a promotion, of a server that is bad throughout."""
+    gate = Gate()
+    alone = replace(planned(STANDARD, "two"), baseline_url=None, shape=Shape(candidate_alone=True), watching=watching)
+    gate.apply(fitted_plan(alone))
+    gate.apply(epoch(CANDIDATE))
+    return played(gate, {CANDIDATE: Server(1, 30, 0.02, "x")})
+
+
+def triggered_run(trigger: Trigger) -> Gate:
+    """The replicate of such a replay's alarm, not begun."""
+    gate = Gate()
+    gate.apply(fitted_plan(replace(planned(STANDARD, "two"), trigger=trigger)))
+    return gate
+
+
 @pytest.fixture(scope="module")
 def values() -> dict[str, list[Any]]:
     """Field path -> its values over all runs."""
@@ -360,6 +406,10 @@ def values() -> dict[str, list[Any]]:
         other_shape_run,
         other_baseline_run,
         third_baseline_run,
+        floor_run,
+        *(partial(run_by, floor) for floor in FLOORS),
+        *(partial(watch_run, watching) for watching in WATCHES),
+        *(partial(triggered_run, trigger) for trigger in TRIGGERS),
     )
     found: dict[str, list[Any]] = defaultdict(list)
     for run in runs:

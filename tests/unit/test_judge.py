@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prefillgate.core.acceptance import STANDARD
 from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import Reason
+from prefillgate.core.earlier import Watching
 from prefillgate.core.gate import Gate, fold
 from prefillgate.core.journal import (
     CauseNoted,
@@ -29,7 +30,7 @@ from prefillgate.core.journal import (
 from prefillgate.core.judge import facts_of, judge, notes_of, write_verdict
 from prefillgate.core.policy import Policy
 from prefillgate.core.schedule import RunCell
-from prefillgate.core.shape import Shape
+from prefillgate.core.shape import Shape, fitted
 from prefillgate.core.snapshot import clean_prefills_needed
 from prefillgate.core.verdict import CellClass, Outcome, PathPoint
 from tests.support.journals import (
@@ -326,6 +327,19 @@ def alone_alarmed() -> Gate:
     return gate
 
 
+def of_a_floor() -> Gate:
+    run = Stepper(started(fitted(STANDARD, FLOOR), shape=FLOOR))
+    run.run()
+    return run.gate
+
+
+def of_a_watch() -> Gate:
+    shape = Shape(candidate_alone=True)
+    run = Stepper(started(fitted(STANDARD, shape), shape=shape, watching=Watching(3)))
+    run.run()
+    return run.gate
+
+
 def in_use() -> Gate:
     gate = started(cases=20)
     for number in range(10):
@@ -338,6 +352,7 @@ def in_use() -> Gate:
     return gate
 
 
+FLOOR = Shape(baseline_alone=True)
 FEW_PAIRS = replace(STANDARD, throughput=replace(STANDARD.throughput, max_pairs=13))
 AA = replace(STANDARD, aa_check=True)
 JOURNALS: dict[Reason, Callable[[], Gate]] = {
@@ -362,6 +377,8 @@ JOURNALS: dict[Reason, Callable[[], Gate]] = {
     Reason.REGRESSION_CONFIRMED: lambda: replicated(True, False, 5),
     Reason.DEADLINE: deadline,
     Reason.ALARM_WITHOUT_BASELINE: alone_alarmed,
+    Reason.FLOOR_MEASURED: of_a_floor,
+    Reason.NO_ALARM: of_a_watch,
     Reason.REPLICATE_DUE: alarmed,
     Reason.REPLICATE_RUNNING: running,
     Reason.REGRESSION_NOT_CONFIRMED: lambda: replicated(True, True, 2),

@@ -4,7 +4,7 @@ A change that gives another output for the same events makes every earlier bundl
 the number is raised with it; `tests/bundle/test_rules.py` goes red where one changed without the other.
 """
 
-RULES = 1
+RULES = 2
 
 
 class OtherRules(Exception):

@@ -20,7 +20,7 @@ from prefillgate.core.journal import (
     RunResumed,
     SeparationKept,
 )
-from prefillgate.core.schedule import Separate, next_step
+from prefillgate.core.schedule import Separate, next_step, tainted_epochs
 
 SLACK_SECONDS = 0.1  # a clock that is kept right by small steps goes back by less
 #: Written by people, at their own clock.
@@ -125,8 +125,7 @@ def _restart_differs(gate: Gate, event: SeparationKept, step: Separate) -> Itera
     due = f"candidate epoch {before} before, {', '.join(lives[lane] for lane in sorted(lives))} after"
     if event.detail != due:
         yield unlike("detail", event.detail, due, "the probes of the candidate's servers give")
-    bad = {e.cell.server_epoch for e in gate.scored if e.cell.arm == CANDIDATE and e.cell.bad}
-    tainted = {epoch.partition("/")[0] for epoch in bad if epoch is not None}
+    tainted = {epoch.partition("/")[0] for epoch in tainted_epochs(gate)}
     for life in lives.values():
         if life in tainted:
             yield f"how is restart, and the candidate's life {life} had a bad cell"

@@ -18,10 +18,9 @@ from prefillgate.core.distrust import LOPSIDED_P, MAX_INVALID_RUN
 from prefillgate.core.exact import fisher_one_sided
 from prefillgate.core.facts import Facts
 from prefillgate.core.freshness import Claims, Classified, claims_reuse, classify, in_time_order
-from prefillgate.core.gate import is_replicate_unit
 from prefillgate.core.journal import Purpose
 from prefillgate.core.policy import Policy, ReplicatePolicy
-from prefillgate.core.replicate import Ending, Replicate, ReplicatePlan
+from prefillgate.core.replicate import Ending, Replicate, ReplicatePlan, is_replicate_unit
 from prefillgate.core.units import UnitLedger, Units, build_ledger, floor_of_sum
 from prefillgate.core.verdict import CellClass, CellView, ThroughputState, ThroughputView
 

@@ -36,7 +36,7 @@ def budget_needed(gate: Gate, ruling: Ruling, speed: ThroughputView) -> BudgetNe
     the rest of the first pass, the clean candidate prefills that are missing, and the baseline halves of the pairs
     that are foreseen to decide the speed.
     """
-    if ruling.reason is not Reason.BUDGET_SPENT:
+    if ruling.reason is not Reason.BUDGET_SPENT or gate.plan.watching is not None:
         return None
     used, running = gate.prefills_used, gate.open_replicate
     if running is not None:

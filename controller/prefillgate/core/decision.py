@@ -36,6 +36,8 @@ class Reason(StrEnum):
     INSTRUMENT_BROKEN = "InstrumentBroken"
     MEASUREMENT_LOST = "MeasurementLost"
     REGRESSION_CONFIRMED = "RegressionConfirmed"
+    FLOOR_MEASURED = "FloorMeasured"
+    NO_ALARM = "NoAlarm"
     DEADLINE = "Deadline"
     ALARM_WITHOUT_BASELINE = "AlarmWithoutBaseline"
     REPLICATE_DUE = "ReplicateDue"
@@ -84,6 +86,7 @@ class Snapshot:
     latched: Outcome | None = None  # decided earlier and latched: a confirmed regression
     distrust: Distrust | None = None
     regression_confirmed: bool = False
+    finished: Reason | None = None  # of a run that judges nobody: all that it was to measure is measured
     deadline_passed: bool = False
     alarm: bool = False  # a suspected regression that no replicate has answered yet
     replicate_possible: bool = True  # False without a baseline: a replicate has no mates
@@ -157,19 +160,24 @@ def regression_confirmed(s: Snapshot) -> Ruling | None:
     return Ruling(Outcome.ROLLBACK, Reason.REGRESSION_CONFIRMED) if s.regression_confirmed else None
 
 
+def finished(s: Snapshot) -> Ruling | None:
+    """8. A floor, or a small replay after a promotion, is over once all of it is measured: nobody is judged by it."""
+    return None if s.finished is None else Ruling(Outcome.HOLD, s.finished)
+
+
 def deadline(s: Snapshot) -> Ruling | None:
-    """8. Out of time."""
+    """9. Out of time."""
     return Ruling(Outcome.HOLD, Reason.DEADLINE) if s.deadline_passed else None
 
 
 def alarm_without_baseline(s: Snapshot) -> Ruling | None:
-    """9. An alarm that no replicate can answer, since its mates would be baseline prefills: a person decides."""
+    """10. An alarm that no replicate can answer, since its mates would be baseline prefills: a person decides."""
     unanswered = s.alarm and not s.replicate_possible
     return Ruling(Outcome.HOLD, Reason.ALARM_WITHOUT_BASELINE) if unanswered else None
 
 
 def replicate_due_or_running(s: Snapshot) -> Ruling | None:
-    """10. An alarm blocks promotion until a fresh replicate has answered it, where one may still be run."""
+    """11. An alarm blocks promotion until a fresh replicate has answered it, where one may still be run."""
     if s.replicate_running and s.budget_left <= 0:
         return Ruling(Outcome.HOLD, Reason.BUDGET_SPENT)
     if s.replicate_running:
@@ -188,7 +196,7 @@ def _replicate_allowed(s: Snapshot) -> bool:
 
 
 def not_confirmed(s: Snapshot) -> Ruling | None:
-    """11. More than K bad and no new replicate allowed, or the attempts used up: a person decides."""
+    """12. More than K bad and no new replicate allowed, or the attempts used up: a person decides."""
     answered = s.replicates_not_confirmed > 0
     used_up = s.replicates_not_confirmed >= s.max_replicates
     if (used_up and (answered or s.alarm)) or (answered and s.more_bad_than_allowed):
@@ -197,14 +205,14 @@ def not_confirmed(s: Snapshot) -> Ruling | None:
 
 
 def throughput_worse(s: Snapshot) -> Ruling | None:
-    """12. Slower holds, and never rolls back."""
+    """13. Slower holds, and never rolls back."""
     if s.throughput_required and (s.throughput is ThroughputState.WORSE or s.slow_more_than_allowed):
         return Ruling(Outcome.HOLD, Reason.SLOWER)
     return None
 
 
 def acceptance_reached(s: Snapshot) -> Ruling | None:
-    """13. The acceptance table (false promotion at most alpha) and throughput not worse."""
+    """14. The acceptance table (false promotion at most alpha) and throughput not worse."""
     if not s.acceptance_reached or s.more_bad_than_allowed:
         return None
     if not s.throughput_required or s.throughput is ThroughputState.NOT_WORSE:
@@ -217,12 +225,12 @@ def acceptance_reached(s: Snapshot) -> Ruling | None:
 
 
 def budget_spent(s: Snapshot) -> Ruling | None:
-    """14. Nothing is left to spend."""
+    """15. Nothing is left to spend."""
     return Ruling(Outcome.HOLD, Reason.BUDGET_SPENT) if s.budget_left <= 0 else None
 
 
 def more_evidence_needed(s: Snapshot) -> Ruling | None:
-    """15. Otherwise collect on."""
+    """16. Otherwise collect on."""
     return Ruling(Outcome.CONTINUE, Reason.MORE_EVIDENCE_NEEDED)
 
 
@@ -234,6 +242,7 @@ RULES: tuple[Rule, ...] = (
     already_decided,
     measurement_not_trustworthy,
     regression_confirmed,
+    finished,
     deadline,
     alarm_without_baseline,
     replicate_due_or_running,

@@ -71,6 +71,21 @@ def changed_during_run(gate: Gate) -> Distrust | None:
     return None
 
 
+def another_baseline(gate: Gate) -> Distrust | None:
+    """The floor that this run goes by is of another build, or of other weights, than its baseline."""
+    floor = gate.plan.floor
+    if floor is None:
+        return None
+    for seen in gate.current_epochs(BASELINE):
+        for name, then, now in (("build", floor.build, seen.build), ("weights", floor.weights, seen.weights)):
+            if None not in (then, now) and then != now:
+                return Distrust(
+                    Reason.UNDECLARED_DIFFERENCE,
+                    f"the floor of {floor.store} is of another baseline: {name} {then} then, {now} now",
+                )
+    return None
+
+
 def independence_unknown(gate: Gate) -> Distrust | None:
     """Neither a knob nor a counter was shown to work: no cell of that arm can be proven fresh."""
     for arm in ARMS:
@@ -282,6 +297,7 @@ DISTRUSTS: tuple[Callable[[Gate], Distrust | None], ...] = (
     measurement_lost,
     undeclared_difference,
     changed_during_run,
+    another_baseline,
     independence_unknown,
     unproven_by_responses,
     knob_ignored_in_the_probe,

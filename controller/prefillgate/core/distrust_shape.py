@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from prefillgate.core.cells import Status
+from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import Distrust, Reason
 from prefillgate.core.gate import BUSY, REFUSED_BODY, Gate
 
@@ -21,15 +21,18 @@ SUGGEST_SHARED = (
 
 
 def refused_without_baseline(gate: Gate) -> Distrust | None:
-    """400, 413 or 422 from the candidate, and no baseline to tell whether the prompt or the candidate is at fault."""
-    if not gate.plan.shape.candidate_alone:
+    """400, 413 or 422 from an arm that is alone: nothing tells whether the prompt or the server is at fault."""
+    arms = gate.plan.shape.arms
+    if len(arms) > 1:
         return None
+    (arm,) = arms
+    other = BASELINE if arm == CANDIDATE else CANDIDATE
     for event in gate.flawed:
         if event.cell.status is Status.INVALID and event.http_status in REFUSED_BODY:
             return Distrust(
                 Reason.CASE_UNUSABLE,
-                f"the candidate answers {event.cell.case_id} with {event.http_status}: {event.detail}; without a "
-                "baseline nothing tells whether the prompt or the candidate is at fault",
+                f"the {arm} answers {event.cell.case_id} with {event.http_status}: {event.detail}; without a "
+                f"{other} nothing tells whether the prompt or the {arm} is at fault",
             )
     return None
 

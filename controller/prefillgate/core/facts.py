@@ -9,6 +9,7 @@ from prefillgate.core.acceptance import AcceptanceTable
 from prefillgate.core.budget import BudgetNeeded
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE
 from prefillgate.core.decision import Ruling, Snapshot
+from prefillgate.core.earlier import StoredFloor
 from prefillgate.core.exact import boschloo_one_sided, fisher_one_sided
 from prefillgate.core.freshness import Classified
 from prefillgate.core.journal import BaselineShown, Difference, Planned
@@ -16,7 +17,7 @@ from prefillgate.core.policy import Policy
 from prefillgate.core.replicate import Replicate
 from prefillgate.core.restate import Table
 from prefillgate.core.units import Unit, UnitLedger, Units, build_ledger, count_arm
-from prefillgate.core.verdict import ArmCounts, CellView, Comparison, GatewayView, PathPoint, ThroughputView
+from prefillgate.core.verdict import ArmCounts, CellView, Comparison, GatewayView, PathPoint, ThroughputView, WatchView
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Facts:
     budget_needed: BudgetNeeded | None = None
     arms: tuple[str, ...] = ARMS  # those that are there
     baseline_shown: BaselineShown | None = None
+    floor: StoredFloor | None = None
+    watch: WatchView | None = None
     gateway: tuple[GatewayView, ...] = ()
     counted: Counted | None = None  # of a log too large to keep its cells: `classified`, `cells` are empty then
 

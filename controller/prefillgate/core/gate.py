@@ -13,6 +13,7 @@ from itertools import count
 
 from prefillgate.core.alarm import alarm_level, cusum
 from prefillgate.core.cells import ARMS, BASELINE, CANDIDATE, Cell, Status
+from prefillgate.core.earlier import Watching
 from prefillgate.core.flags import CONDITIONAL, counts, flag_outcome, worst
 from prefillgate.core.freshness import Classified, Classifier
 from prefillgate.core.journal import (
@@ -41,14 +42,15 @@ from prefillgate.core.journal import (
 )
 from prefillgate.core.places import Places
 from prefillgate.core.policy import Flag
-from prefillgate.core.replicate import Ending, PromptTurns, Replicate, paired_replicate
+from prefillgate.core.replicate import Ending, PromptTurns, Replicate, is_replicate_unit, paired_replicate
 from prefillgate.core.units import UnitLedger
-from prefillgate.core.verdict import CellClass
+from prefillgate.core.watch import Watched, watched
 from prefillgate.core.window_replicate import window_replicate
 from prefillgate.core.windows import Windows
 
 BUSY = frozenset({429, 503})  # waited for, not among three invalid cells in a row
 REFUSED_BODY = frozenset({400, 413, 422})
+REFUSALS = frozenset({"ConnectionRefused", "Tls", "ConnectTimeout", "NameNotFound", "Refused"})
 
 
 class JournalError(ValueError):
@@ -109,6 +111,8 @@ class Gate:
                 raise JournalError(f"the journal begins with {type(event).__name__}, not with a plan")
             self.planned = event
             self.places.begin(event)
+            self.alarm = self.ever_alarmed = event.trigger is not None
+            self._pass_cut = event.answers_cut
             return
         match event:
             case Planned():
@@ -263,6 +267,9 @@ class Gate:
 
     def _watch_for_alarm(self) -> None:
         """A clean outcome only lowers the CUSUM: it is looked at where a bad one came, or where classes changed."""
+        if self.plan.watching is not None:
+            self.alarm = self.ever_alarmed = self.ever_alarmed or self.watched(self.plan.watching).alarmed
+            return
         policy, ledgers = self.plan.policy, self.candidate_ledgers()
         looked_at = ([ledger.bad for ledger in ledgers], self._cusum_from)
         if self._looked_at == looked_at and self._looked_of is self._ledgers_of:
@@ -351,17 +358,22 @@ class Gate:
         return self._paired_classes
 
     def failed_cases(self) -> list[str]:
-        """Cases of the candidate's bad cells so far, in the order they failed."""
+        """Cases of the candidate's bad cells so far, in the order they failed; those of the trigger come first."""
+        before = () if self.plan.trigger is None else self.plan.trigger.cases
         bad = [m.cell.case_id for m in self.scored if m.cell.arm == CANDIDATE and m.cell.bad]
-        return list(dict.fromkeys(bad))
+        return list(dict.fromkeys([*before, *bad]))
+
+    def watched(self, watching: Watching) -> Watched:
+        """What a replay after a promotion has shown so far. An alarm that was raised stands."""
+        seen = watched(self.classified(), self.plan.policy, watching)
+        return replace(seen, alarmed=seen.alarmed or self.ever_alarmed)
 
     @property
     def budget(self) -> int:
         """Prefills the run may spend now, both arms: the policy's, or what it was raised to since.
 
-        Raising it moves no error bound. The entries of the acceptance table are fixed in advance and its false
-        promotion is summed over all of them, so a budget only cuts a path through the table short; a replicate's
-        e-value holds however often one looks and wherever one stops (STATISTICS.md sections 2 and 4).
+        Raising it moves no error bound. False promotion is summed over all entries of the acceptance table, so a budget
+        only cuts a path short; a replicate's e-value holds wherever one stops (STATISTICS.md sections 2 and 4).
         """
         return self.plan.policy.budget if self.raised is None else self.raised.budget
 
@@ -417,18 +429,11 @@ class Gate:
 
     def alarm_state(self) -> tuple[float, float]:
         """(CUSUM now, level that alarms), in nats, of the flag nearest to an alarm."""
-        policy = self.plan.policy.alarm
+        policy, watching = self.plan.policy.alarm, self.plan.watching
+        if watching is not None:
+            return max(self.watched(watching).levels), alarm_level(policy, watch=True)
         levels = [cusum(ledger.outcomes(self._cusum_from), policy).level for ledger in self.candidate_ledgers()]
         return max(levels), alarm_level(policy)
-
-
-REFUSALS = frozenset({"ConnectionRefused", "Tls", "ConnectTimeout", "NameNotFound", "Refused"})
-
-
-def is_replicate_unit(item: Classified, max_cached_tokens: int) -> bool:
-    """Whether a cell is a unit of a replicate: fresh, and at most `max_cached_tokens` came from the cache."""
-    cached = item.cell.cached_tokens
-    return item.cell_class is CellClass.FRESH and (cached is None or cached <= max_cached_tokens)
 
 
 def fold(events: Iterable[Event]) -> Gate:

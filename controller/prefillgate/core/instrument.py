@@ -46,6 +46,8 @@ class InstrumentCheck:
     e_second_faster: float
     e_second_slower: float
     identical_share: float | None
+    identical: int  # outputs that were the same in both passes, of `compared`
+    compared: int
     baseline: BaselinePass
 
     @property
@@ -74,7 +76,8 @@ def check_instrument(pairs: Sequence[AaPair], policy: Policy, failed_probes: Seq
     )
     findings = [f"{words} (E {peak:.1f})" for peak, words in tests if peak >= AA_THRESHOLD]
     findings += [f"probe failed: {probe}" for probe in failed_probes]
-    share = _identical_share(pairs)
+    same = _same_outputs(pairs)
+    share = fmean(same) if same else None
     return InstrumentCheck(
         findings=tuple(findings),
         pairs=len(pairs),
@@ -83,6 +86,8 @@ def check_instrument(pairs: Sequence[AaPair], policy: Policy, failed_probes: Seq
         e_second_faster=faster,
         e_second_slower=slower,
         identical_share=share,
+        identical=sum(same),
+        compared=len(same),
         baseline=BaselinePass(identical_share=share, rates=_rates(pairs)),
     )
 
@@ -104,13 +109,12 @@ def _speed_peak(differences: Sequence[float], policy: Policy, sign: int) -> floa
     return max(path[policy.throughput.min_pairs - 1 :], default=1.0)
 
 
-def _identical_share(pairs: Sequence[AaPair]) -> float | None:
-    same = [
+def _same_outputs(pairs: Sequence[AaPair]) -> list[bool]:
+    return [
         pair.first_output_sha256 == pair.second_output_sha256
         for pair in pairs
         if pair.first_output_sha256 is not None and pair.second_output_sha256 is not None
     ]
-    return fmean(same) if same else None
 
 
 def _rates(pairs: Sequence[AaPair]) -> dict[str, tuple[float, ...]]:

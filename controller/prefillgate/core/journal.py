@@ -13,6 +13,7 @@ from typing import Protocol
 
 from prefillgate.core.agreement import Agreement
 from prefillgate.core.cells import Cell, Status
+from prefillgate.core.earlier import StoredFloor, Trigger, Watching
 from prefillgate.core.policy import Policy
 from prefillgate.core.shape import Shape
 
@@ -77,6 +78,14 @@ class Planned:
     command: tuple[str, ...] = ()  # the words of the command line that began it, without store and seed
     checks: str | None = None  # those declared, as a JSON list (`null`: none, the default ones); None: not kept
     scheduled: bool = True  # False: a demonstration, some of whose cells no schedule asked for
+    floor: StoredFloor | None = None  # of the baseline, measured before; then this run has no A/A pass of its own
+    watching: Watching | None = None  # a small replay after a promotion; the candidate is the promoted profile
+    trigger: Trigger | None = None  # an alarm after a promotion; this run is its replicate and no more
+
+    @property
+    def answers_cut(self) -> bool:
+        """Whether a run before this one saw the baseline's answers cut at their token limit."""
+        return any(before is not None and before.answers_cut for before in (self.floor, self.watching, self.trigger))
 
 
 @dataclass(frozen=True, slots=True)

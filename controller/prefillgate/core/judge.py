@@ -10,6 +10,7 @@ from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import ERRORS, decide
 from prefillgate.core.differences import differences_of
 from prefillgate.core.facts import Facts
+from prefillgate.core.floor import own_floor
 from prefillgate.core.freshness import Classified
 from prefillgate.core.gate import Gate
 from prefillgate.core.gateway import gateway_notes, gateway_views
@@ -20,7 +21,7 @@ from prefillgate.core.sent import sent_note
 from prefillgate.core.sentences import distinct_outputs, sentences, what_would_change
 from prefillgate.core.servers import server_name, shape_notes
 from prefillgate.core.snapshot import clean_prefills_needed, take_snapshot
-from prefillgate.core.verdict import ArmCounts, CellView, Decision, Outcome, Verdict
+from prefillgate.core.verdict import ArmCounts, CellView, Decision, Outcome, Verdict, WatchView
 from prefillgate.core.windows import window_notes
 
 
@@ -61,7 +62,26 @@ def facts_of(gate: Gate) -> Facts:
         budget_needed=budget_needed(gate, ruling, speed),
         arms=plan.shape.arms,
         baseline_shown=gate.baseline_shown,
+        floor=plan.floor or own_floor(gate),
+        watch=watch_view(gate),
         gateway=gateway_views(gate),
+    )
+
+
+def watch_view(gate: Gate) -> WatchView | None:
+    """A replay after a promotion, added to those before it; None for any other run."""
+    watching = gate.plan.watching
+    if watching is None:
+        return None
+    seen = gate.watched(watching)
+    return WatchView(
+        wanted=watching.prefills,
+        prefills=seen.prefills,
+        bad_prefills=seen.bad_prefills,
+        replays=watching.replays_before + 1,
+        prefills_since=watching.prefills_before + seen.prefills,
+        bad_since=watching.bad_before + seen.bad_prefills,
+        alarms_since=watching.alarms_before + seen.alarmed,
     )
 
 
@@ -135,6 +155,9 @@ def write_verdict(facts: Facts) -> Verdict:
         ended_at=ended_at,
         shape=None if plan is None else plan.shape,
         baseline_shown=facts.baseline_shown,
+        floor=facts.floor,
+        watch=facts.watch,
+        trigger=None if plan is None else plan.trigger,
     )
 
 

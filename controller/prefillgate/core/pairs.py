@@ -12,6 +12,7 @@ from prefillgate.core.instrument import AaPair, InstrumentCheck, check_instrumen
 from prefillgate.core.journal import CellMeasured, Purpose
 from prefillgate.core.policy import ThroughputPolicy
 from prefillgate.core.throughput import (
+    BaselinePass,
     PairMeasurement,
     SlowRule,
     cell_ms_per_token,
@@ -122,23 +123,38 @@ def _rate(cell: Cell) -> float | None:
     return cell_rate(cell.output_tokens, cell.decode_ms)
 
 
+def passes_done(gate: Gate) -> bool:
+    """Whether both passes of the A/A check were walked to their end."""
+    places = gate.places
+    return bool(places.second_pass) and places.passed_again >= len(places.second_pass)
+
+
 def instrument_of(gate: Gate) -> InstrumentCheck:
-    """The A/A check: the second pass over the baseline held against the first, in the order of the second."""
+    """The A/A check: the second pass over the baseline held against the first, in the order of the second.
+
+    Where the baseline was measured against itself before this run, what was found then stands for what it shows.
+    """
     first = {e.cell.case_id: e.cell for e in gate.scored if e.purpose is Purpose.BASELINE_PASS}
     second = [e.cell for e in gate.scored if e.purpose is Purpose.AA and e.cell.case_id in first]
     fresh = {id(item.cell) for item in gate.classified() if item.cell_class is CellClass.FRESH} if second else set()
-    return check_instrument([_aa_pair(first[cell.case_id], cell, fresh) for cell in second], gate.plan.policy)
+    timed = not gate.plan.shape.shared  # speed beside others' work tells of the others
+    found = check_instrument([_aa_pair(first[cell.case_id], cell, fresh, timed) for cell in second], gate.plan.policy)
+    floor = gate.plan.floor
+    if floor is None:
+        return found
+    rates = {case.case_id: case.per_second for case in floor.rates}
+    return replace(found, baseline=BaselinePass(identical_share=floor.identical_share, rates=rates))
 
 
-def _aa_pair(first: Cell, second: Cell, fresh: set[int]) -> AaPair:
+def _aa_pair(first: Cell, second: Cell, fresh: set[int], timed: bool) -> AaPair:
     """What is known of one prompt in both passes: of a cell that was not fresh, nothing."""
     one, two = (cell if id(cell) in fresh else None for cell in (first, second))
     return AaPair(
         case_id=second.case_id,
         first_bad=None if one is None else one.bad,
         second_bad=None if two is None else two.bad,
-        first_rate=None if one is None else _rate(one),
-        second_rate=None if two is None else _rate(two),
+        first_rate=_rate(one) if timed and one is not None else None,
+        second_rate=_rate(two) if timed and two is not None else None,
         first_output_sha256=None if one is None else one.output_sha256,
         second_output_sha256=None if two is None else two.output_sha256,
     )
@@ -146,8 +162,9 @@ def _aa_pair(first: Cell, second: Cell, fresh: set[int]) -> AaPair:
 
 def measured_cv(gate: Gate) -> float | None:
     """Coefficient of variation of one cell's rate between the two passes over the baseline; None before both ended."""
-    places = gate.places
-    if not places.second_pass or places.passed_again < len(places.second_pass):
+    if gate.plan.floor is not None:
+        return gate.plan.floor.noise_cv
+    if not passes_done(gate):
         return None
     rates = [known for known in instrument_of(gate).baseline.rates.values() if len(known) == len(ARMS)]
     return estimated_cv([math.log(second) - math.log(first) for first, second in rates])
@@ -159,7 +176,8 @@ def slow_units(gate: Gate) -> int | None:
     It is one only if the A/A pass showed none in 20 cells: else the baseline has two speed modes itself.
     """
     policy = gate.plan.policy
-    if not policy.aa_check or not policy.throughput.required:
+    checked = policy.aa_check or gate.plan.floor is not None
+    if not checked or not policy.throughput.required:
         return None
     aa = instrument_of(gate).baseline
     if slow_rule(aa, policy.throughput.slow_ratio) is not SlowRule.FLAG:

@@ -15,8 +15,9 @@ from enum import StrEnum
 
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.evalue import pair_factor, replicate_threshold
+from prefillgate.core.freshness import Classified
 from prefillgate.core.policy import ReplicatePolicy
-from prefillgate.core.verdict import PairFactor, ReplicateView
+from prefillgate.core.verdict import CellClass, PairFactor, ReplicateView
 
 MAX_TRIES = 3  # of one half, before the replicate is aborted
 
@@ -282,6 +283,12 @@ class Replicate:
             carrying_prompts=carrying,
             futility=self.policy.futility,
         )
+
+
+def is_replicate_unit(item: Classified, max_cached_tokens: int) -> bool:
+    """Whether a cell is a unit of a replicate: fresh, and at most `max_cached_tokens` came from the cache."""
+    cached = item.cell.cached_tokens
+    return item.cell_class is CellClass.FRESH and (cached is None or cached <= max_cached_tokens)
 
 
 def paired_replicate(number: int, seed: int, turns: PromptTurns, policy: ReplicatePolicy, flags: int) -> Replicate:

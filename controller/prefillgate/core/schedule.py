@@ -138,7 +138,7 @@ def _begun(gate: Gate, flight: Flight, wanted: Iterable[Wanted]) -> Step:
 
 def _compare_refusal(gate: Gate, flight: Flight) -> Step | None:
     """One arm refused a body that the other did not answer yet: ask it, to tell whose fault it is."""
-    if not gate.flawed or gate.plan.shape.candidate_alone:
+    if not gate.flawed or len(gate.plan.shape.arms) == 1:
         return None
     asked = {
         (e.cell.arm, e.cell.case_id)
@@ -223,9 +223,19 @@ def _half(half: Half, number: int) -> Wanted:
     )
 
 
+def tainted_epochs(gate: Gate) -> list[str]:
+    """Lives of the candidate's servers that a bad cell is known of, those of the trigger among them."""
+    before = () if gate.plan.trigger is None else gate.plan.trigger.epochs
+    bad = (e.cell.server_epoch for e in gate.scored if e.cell.arm == CANDIDATE and e.cell.bad)
+    return [*before, *(epoch for epoch in bad if epoch is not None)]
+
+
 def _separate(gate: Gate, number: int) -> Separate:
     bad = [e.cell for e in gate.scored if e.cell.arm == CANDIDATE and e.cell.bad]
+    gap, trigger = gate.plan.policy.replicate.gap_seconds, gate.plan.trigger
+    if not bad and trigger is not None:
+        not_before = None if trigger.last_bad_at is None else trigger.last_bad_at + gap
+        return Separate(number, not_before, trigger.epochs[-1] if trigger.epochs else None)
     last = bad[-1] if bad else None
     ended = None if last is None else (last.ended_at if last.ended_at is not None else last.started_at)
-    not_before = None if ended is None else ended + gate.plan.policy.replicate.gap_seconds
-    return Separate(number, not_before, None if last is None else last.server_epoch)
+    return Separate(number, None if ended is None else ended + gap, None if last is None else last.server_epoch)

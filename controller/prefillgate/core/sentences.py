@@ -14,7 +14,14 @@ from prefillgate.core.evalue import replicate_threshold
 from prefillgate.core.facts import Facts
 from prefillgate.core.gateway import gateway_sentence
 from prefillgate.core.replicate import Ending, Replicate
-from prefillgate.core.sentences_shape import WITHOUT_BASELINE, shape_sentences
+from prefillgate.core.sentences_shape import (
+    ALARM_OF_WATCH,
+    BY_A_PERSON,
+    WITHOUT_BASELINE,
+    judges_nobody,
+    shape_sentences,
+    what_would_change_alone,
+)
 from prefillgate.core.verdict import ArmCounts, Outcome, ThroughputState
 
 POPULATION_PROMPTS = 48
@@ -27,6 +34,8 @@ REASON_SENTENCES: dict[Reason, str] = {
     "availability; nothing is claimed about its quality.",
     Reason.ALREADY_DECIDED: "A regression was confirmed earlier; that stands.",
     Reason.REGRESSION_CONFIRMED: "A replicate with fresh prefills confirmed the regression: rollback is allowed.",
+    Reason.FLOOR_MEASURED: "The instrument is sound: two passes over the baseline look alike. That judges nobody.",
+    Reason.NO_ALARM: "No alarm: the small replay after the promotion is over.",
     Reason.DEADLINE: "The deadline passed before the evidence sufficed.",
     Reason.ALARM_WITHOUT_BASELINE: "An alarm: promotion is blocked, and rollback is refused, since only a replicate "
     "against a baseline could confirm the regression and this run has none.",
@@ -43,7 +52,6 @@ REASON_SENTENCES: dict[Reason, str] = {
     Reason.MORE_EVIDENCE_NEEDED: "Not enough fresh prefills yet to promote, and no confirmed regression.",
 }
 
-BY_A_PERSON = "An override by a person with a reason."
 SPEED_OPEN = "The fresh prefills are enough to promote; that decode throughput is not worse is not shown yet."
 
 
@@ -81,6 +89,8 @@ def _headline(facts: Facts) -> str:
         return f"{prefix}: {facts.snapshot.distrust.sentence}."
     if reason is Reason.MORE_EVIDENCE_NEEDED and facts.snapshot.acceptance_reached:
         return SPEED_OPEN
+    if reason is Reason.ALARM_WITHOUT_BASELINE and facts.watch is not None:
+        return ALARM_OF_WATCH
     return REASON_SENTENCES[reason]
 
 
@@ -174,6 +184,8 @@ def what_would_change(facts: Facts) -> tuple[str, ...]:
         return (f"More than {len(policy.acceptance) - 1} bad prefills would block promotion again.",)
     if ruling.decision is Outcome.ROLLBACK:
         return (BY_A_PERSON,)
+    if judges_nobody(facts):
+        return what_would_change_alone(facts)
     if ruling.reason is Reason.ALARM_WITHOUT_BASELINE:
         return WITHOUT_BASELINE
     if ruling.reason is Reason.SERVER_LOST:

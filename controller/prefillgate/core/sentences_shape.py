@@ -1,24 +1,38 @@
-"""What an answer says of the shape of its run: which arm was not there, and who else used the servers."""
+"""What an answer says of the shape of its run: which arm was not there, what it took over from runs before it, and who
+else used the servers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from prefillgate.core.cells import BASELINE
 from prefillgate.core.decision import Reason
+from prefillgate.core.earlier import Trigger
 from prefillgate.core.facts import Facts
+from prefillgate.core.floor import floor_sentence
 from prefillgate.core.stored_baseline import baseline_sentence
+from prefillgate.core.verdict import WatchView
 
-WITHOUT_BASELINE = (
-    "A new run with --baseline: a replicate on both arms could answer the alarm.",
-    "An override by a person with a reason.",
+BY_A_PERSON = "An override by a person with a reason."
+WITHOUT_BASELINE = ("A new run with --baseline: a replicate on both arms could answer the alarm.", BY_A_PERSON)
+ALARM_OF_WATCH = (
+    "An alarm after the promotion: rollback is refused until a replicate with fresh prefills on the promoted and the "
+    "previous profile confirms the regression."
 )
+SAME_COMMAND = "The same command again: what is measured stands, and it goes on."
 
 
 def shape_sentences(facts: Facts) -> Iterator[str]:
     """A sentence for each thing about the shape that a reader of the counts must know."""
-    if BASELINE not in facts.arms:
+    if facts.watch is not None:
+        yield _watch(facts.watch, facts)
+    elif BASELINE not in facts.arms:
         yield from _without_baseline(facts)
+    if facts.plan is not None and facts.plan.trigger is not None:
+        yield _trigger(facts.plan.trigger)
+    if facts.floor is not None:
+        yield floor_sentence(facts.floor)
     if facts.baseline_shown is not None:
         yield baseline_sentence(facts.baseline_shown)
     if facts.plan is not None and facts.plan.shape.shared:
@@ -36,3 +50,38 @@ def _without_baseline(facts: Facts) -> Iterator[str]:
     yield f"Baseline: none in this run; the candidate is judged by the acceptance table alone{unseen}."
     if facts.ruling.reason is Reason.CANDIDATE_UNAVAILABLE:
         yield "What to roll back to was no part of this run."
+
+
+def _watch(watch: WatchView, facts: Facts) -> str:
+    alarms = "no alarm" if not watch.alarms_since else f"{watch.alarms_since} alarm" + "s" * (watch.alarms_since > 1)
+    return (
+        f"Watch: replay {watch.replays} since the promotion took {watch.prefills} of {watch.wanted} fresh prefills, "
+        f"{watch.bad_prefills} bad; all replays {watch.bad_since} of {watch.prefills_since} bad, {alarms}. The level "
+        f"is {math.exp(facts.alarm_level):.3g}, and {math.exp(facts.alarm_at):.3g} alarms."
+    )
+
+
+def _trigger(trigger: Trigger) -> str:
+    return (
+        f"This replicate answers the alarm of run {trigger.run_id} ({trigger.bad_prefills} of {trigger.prefills} fresh "
+        f"prefills bad since the promotion, last on {', '.join(trigger.cases)}); none of those enters it."
+    )
+
+
+def judges_nobody(facts: Facts) -> bool:
+    """Whether it is a floor or a small replay after a promotion: no number of prefills promotes by it."""
+    return facts.watch is not None or (facts.plan is not None and facts.plan.shape.baseline_alone)
+
+
+def what_would_change_alone(facts: Facts) -> tuple[str, ...]:
+    """What would change the answer of a run that judges nobody."""
+    if facts.snapshot.distrust is not None:
+        return ("A measurement that can be trusted: see the first sentence.",)
+    reason = facts.ruling.reason
+    if reason is Reason.ALARM_WITHOUT_BASELINE:
+        return ("A fresh replicate against a server of the previous profile.", BY_A_PERSON)
+    if reason is Reason.FLOOR_MEASURED:
+        return ("A floor decides nothing: prefillgate run --floor goes by it.",)
+    if reason is Reason.NO_ALARM:
+        return ("Bad prefills in a later replay that raise the level to the one that alarms.",)
+    return (SAME_COMMAND,)

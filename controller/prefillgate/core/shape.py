@@ -26,10 +26,13 @@ class Shape:
     at_once: bool = False  # the arms share no hardware: both halves of a pair run at the same time
     baseline_lanes: int = 1  # servers of the arm, each with one request at a time
     candidate_lanes: int = 1
+    baseline_alone: bool = False  # a floor: two passes over the baseline, and nobody is judged
 
     @property
     def arms(self) -> tuple[str, ...]:
         """The arms that are there, the baseline first."""
+        if self.baseline_alone:
+            return (BASELINE,)
         return (CANDIDATE,) if self.candidate_alone else ARMS
 
     @property
@@ -40,6 +43,8 @@ class Shape:
     @property
     def no_speed_why(self) -> str | None:
         """Why no decode speed can be compared, as the end of a sentence; None where nothing of the shape forbids it."""
+        if self.baseline_alone:
+            return "no candidate was run"
         if self.candidate_alone:
             return "no baseline was run"
         return "the servers served others meanwhile" if self.shared else None
@@ -56,9 +61,11 @@ class Shape:
 
 def fitted(policy: Policy, shape: Shape) -> Policy:
     """The policy as a run of this shape can keep it: without pairs where no speed can be compared, without passes
-    over the baseline and without a replicate where there is none."""
+    over the baseline and without a replicate where there is none; of a baseline alone both passes are all there is."""
     if shape.no_speed_why is not None:
         policy = replace(policy, throughput=replace(policy.throughput, required=False, max_pairs=0))
+    if shape.baseline_alone:
+        return replace(policy, aa_check=True, replicate=replace(policy.replicate, max_attempts=0))
     if not shape.candidate_alone:
         return policy
     return replace(policy, baseline_pass=0, aa_check=False, replicate=replace(policy.replicate, max_attempts=0))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from prefillgate.core.acceptance import AcceptanceTable, more_clean_units_needed, promotes
 from prefillgate.core.cells import CANDIDATE
-from prefillgate.core.decision import Snapshot
+from prefillgate.core.decision import Reason, Snapshot
 from prefillgate.core.distrust import find_distrust
 from prefillgate.core.gate import Gate
-from prefillgate.core.pairs import pairs_left, slow_units, throughput_standing
+from prefillgate.core.pairs import pairs_left, passes_done, slow_units, throughput_standing
 from prefillgate.core.replicate import Ending, prefills_needed
 from prefillgate.core.units import UnitLedger
 from prefillgate.core.verdict import Outcome, ThroughputState
@@ -34,7 +34,7 @@ def acceptance_reached(gate: Gate) -> bool:
     place is done ahead of an earlier one: a cell that is slow may be slow because it goes wrong, and quick clean ones
     must not be counted without it.
     """
-    if not gate.places.in_order:
+    if gate.plan.watching is not None or not gate.places.in_order:
         return False
     ledgers = gate.candidate_ledgers()
     table, cases = table_of(gate), [case.case_id for case in gate.plan.cases]
@@ -44,7 +44,12 @@ def acceptance_reached(gate: Gate) -> bool:
 
 
 def clean_prefills_needed(gate: Gate) -> int | None:
-    """How many more fresh clean prefills would promote; None when the bad ones forbid it already."""
+    """How many more fresh clean prefills would promote; None when the bad ones forbid it already.
+
+    Of a replay after a promotion, which promotes nothing: how many fresh ones it still takes.
+    """
+    if gate.plan.watching is not None:
+        return max(0, gate.plan.watching.prefills - gate.watched(gate.plan.watching).prefills)
     ledgers = gate.candidate_ledgers()
     table, cases = table_of(gate), [case.case_id for case in gate.plan.cases]
     units = min(ledger.decision_prefills for ledger in ledgers)
@@ -56,6 +61,15 @@ def clean_prefills_needed(gate: Gate) -> int | None:
         len(set(cases) - {unit.case_id for unit in ledger.units if unit.bad is not None}) for ledger in ledgers
     )
     return max([missing, *(value for value in needed if value is not None)])
+
+
+def finished_by(gate: Gate) -> Reason | None:
+    """Why a run that judges nobody is over; None while it is not, and for every other run."""
+    if gate.plan.shape.baseline_alone:
+        return Reason.FLOOR_MEASURED if passes_done(gate) else None
+    if gate.plan.watching is None or gate.alarm or clean_prefills_needed(gate):
+        return None
+    return Reason.NO_ALARM
 
 
 def _replicate_cost(gate: Gate, number: int) -> int:
@@ -82,6 +96,7 @@ def take_snapshot(gate: Gate) -> Snapshot:
         latched=Outcome.ROLLBACK if latched else None,
         distrust=distrust,
         regression_confirmed=confirmed,
+        finished=finished_by(gate),
         deadline_passed=gate.deadline is not None,
         alarm=gate.alarm,
         replicate_possible=not gate.plan.shape.candidate_alone,
@@ -89,7 +104,8 @@ def take_snapshot(gate: Gate) -> Snapshot:
         replicate_affordable=budget_left >= _replicate_cost(gate, next_number),
         replicates_not_confirmed=gate.not_confirmed,
         max_replicates=policy.replicate.max_attempts,
-        more_bad_than_allowed=any(len(policy.acceptance) <= ledger.bad for ledger in gate.candidate_ledgers()),
+        more_bad_than_allowed=gate.plan.watching is None
+        and any(len(policy.acceptance) <= ledger.bad for ledger in gate.candidate_ledgers()),
         # Not worse counts only once the pairs cover the prompts they must: until then the test is open.
         throughput=ThroughputState.OPEN if missing and standing is ThroughputState.NOT_WORSE else standing,
         throughput_required=policy.throughput.required and policy.throughput.max_pairs > 0,

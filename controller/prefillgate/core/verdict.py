@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from prefillgate.core.cells import BASELINE, CANDIDATE, Cell
+from prefillgate.core.earlier import StoredFloor, Trigger
 from prefillgate.core.journal import BaselineShown, CheckOutcome, Difference, Purpose
 from prefillgate.core.shape import Shape
 
@@ -199,6 +200,19 @@ class GatewayView:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchView:
+    """A small replay after a promotion, and all of them since then, this one included."""
+
+    wanted: int  # fresh prefills that this replay takes
+    prefills: int  # and has
+    bad_prefills: int
+    replays: int
+    prefills_since: int
+    bad_since: int
+    alarms_since: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """The answer. `sentences` are what a person reads first, most important first."""
 
@@ -249,9 +263,13 @@ class Verdict:
     ended_at: float | None = None
     shape: Shape | None = None  # None for a log
     baseline_shown: BaselineShown | None = None  # an earlier run's, which decides nothing
+    floor: StoredFloor | None = None  # the baseline against itself: an earlier run's, or what a floor's run found
+    watch: WatchView | None = None  # of a replay after a promotion
+    trigger: Trigger | None = None  # the alarm that this run's replicate answers
 
     @property
     def arms(self) -> tuple[tuple[str, str, ArmCounts], ...]:
         """(arm, its name, its counts) of the arms that are there, the baseline first."""
         both = ((BASELINE, self.baseline_name, self.baseline), (CANDIDATE, self.candidate_name, self.candidate))
-        return tuple((arm, name, counts) for arm, name, counts in both if counts is not None)
+        there = (CANDIDATE, BASELINE) if self.shape is None else self.shape.arms
+        return tuple((arm, name, counts) for arm, name, counts in both if counts is not None and arm in there)

@@ -28,7 +28,16 @@ from prefillgate.core.journal import (
     Texts,
 )
 from prefillgate.core.quality import Output
-from prefillgate.core.schedule import CheckCell, RunCell, Separate, StartReplicate, Step, Stop, next_step
+from prefillgate.core.schedule import (
+    CheckCell,
+    RunCell,
+    Separate,
+    StartReplicate,
+    Step,
+    Stop,
+    next_step,
+    tainted_epochs,
+)
 from prefillgate.core.windows import SwapServers
 from prefillgate.engines.base import EngineError
 from prefillgate.replay.checks import CheckContext, CheckSuite
@@ -278,8 +287,7 @@ class Runner:
         """
         # A change of model behind one address adds /1, /2, ... to the epoch; that is no restart.
         before = None if step.trigger_epoch is None else step.trigger_epoch.partition("/")[0]
-        bad = {e.cell.server_epoch for e in self.gate.scored if e.cell.arm == CANDIDATE and e.cell.bad}
-        tainted = {epoch.partition("/")[0] for epoch in bad if epoch is not None}
+        tainted = {epoch.partition("/")[0] for epoch in tainted_epochs(self.gate)}
         markers = []
         try:
             for lane in self.lanes_of(CANDIDATE):

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from prefillgate.core.cells import BASELINE, CANDIDATE
+from prefillgate.core.earlier import StoredFloor
 from prefillgate.core.journal import BaselineShown
 from prefillgate.core.stored_baseline import SECONDS_A_DAY
 from prefillgate.core.verdict import ArmCounts, ReplicateView, ThroughputView, Verdict
@@ -37,7 +38,8 @@ def arm_counts_json(counts: ArmCounts) -> Json:
 def verdict_json(verdict: Verdict) -> Json:
     """The documented object of `run --json`, `decide --json` and `report --format json`."""
     decision = verdict.decision
-    arms = {BASELINE: verdict.baseline, CANDIDATE: verdict.candidate}
+    there = {arm: counts for arm, _, counts in verdict.arms}
+    arms = {arm: there.get(arm) for arm in (BASELINE, CANDIDATE)}
     return {
         "decision": decision.decision.value,
         "promotion": decision.promotion.value,
@@ -75,6 +77,9 @@ def verdict_json(verdict: Verdict) -> Json:
         "notes": list(verdict.notes),
         "shape": plain(verdict.shape),
         "stored_baseline": _stored_json(verdict.baseline_shown),
+        "floor": _floor_json(verdict.floor),
+        "watch": plain(verdict.watch),
+        "trigger": plain(verdict.trigger),
     }
 
 
@@ -97,6 +102,15 @@ def plain(value: Any) -> Any:
 
 def _stored_json(shown: BaselineShown | None) -> Json | None:
     return None if shown is None else {**plain(shown), "age_days": shown.age_seconds / SECONDS_A_DAY}
+
+
+def _floor_json(floor: StoredFloor | None) -> Json | None:
+    """A floor without the rates of its cells, which stand in its own store."""
+    if floor is None:
+        return None
+    told: Json = plain(floor)
+    del told["rates"]
+    return {**told, "identical_share": floor.identical_share, "age_days": floor.age_seconds / SECONDS_A_DAY}
 
 
 def _throughput_json(view: ThroughputView) -> Json:

@@ -17,6 +17,7 @@ RULE_SAYS: dict[Rule, str] = {
     rules.already_decided: "a regression that was confirmed stays confirmed",
     rules.measurement_not_trustworthy: "a measurement that cannot be trusted decides nothing, in either direction",
     rules.regression_confirmed: "a replicate with fresh prefills that reaches its threshold allows rollback",
+    rules.finished: "a floor, or a small replay after a promotion, judges nobody and ends once it is measured",
     rules.deadline: "when the time is over, nothing more is claimed than was shown",
     rules.alarm_without_baseline: "an alarm that no replicate can answer, for want of a baseline, is a person's to "
     "decide",
@@ -37,6 +38,8 @@ RULE_OF: dict[Reason, Rule] = {
     Reason.CANDIDATE_UNAVAILABLE: rules.candidate_unavailable,
     Reason.ALREADY_DECIDED: rules.already_decided,
     Reason.REGRESSION_CONFIRMED: rules.regression_confirmed,
+    Reason.FLOOR_MEASURED: rules.finished,
+    Reason.NO_ALARM: rules.finished,
     Reason.DEADLINE: rules.deadline,
     Reason.ALARM_WITHOUT_BASELINE: rules.alarm_without_baseline,
     Reason.REPLICATE_DUE: rules.replicate_due_or_running,
@@ -90,6 +93,13 @@ def bound(verdict: Verdict, alpha: float) -> str:
         return _rollback_bound(verdict)
     if reason is Reason.SLOWER:
         return "It holds for speed alone: no claim is made about the candidate's answers."
+    if reason is Reason.FLOOR_MEASURED:
+        return "Error bound: a sound instrument is called broken in at most 1 of 10 floors (four tests at E = 40)."
+    if reason is Reason.NO_ALARM:
+        return (
+            "No alarm claims nothing. By the standard rates a profile bad in 2 % of its prefills raises one in 17,500 "
+            "on average, one bad in 30 % after 14."
+        )
     told = "A hold claims nothing: the candidate was neither shown to be good enough nor shown to be worse."
     if verdict.alarm or reason is Reason.REGRESSION_NOT_CONFIRMED:
         told += " An alarm is no verdict: healthy profiles raise one now and then, so it never allows a rollback."
