@@ -28,6 +28,7 @@ from prefillgate.core.journal import (
     EpochSeen,
     Event,
     GatewayCompared,
+    JournalError,
     JudgeCompared,
     MeasurementLost,
     Overridden,
@@ -51,10 +52,6 @@ from prefillgate.core.windows import Windows
 BUSY = frozenset({429, 503})  # waited for, not among three invalid cells in a row
 REFUSED_BODY = frozenset({400, 413, 422})
 REFUSALS = frozenset({"ConnectionRefused", "Tls", "ConnectTimeout", "NameNotFound", "Refused"})
-
-
-class JournalError(ValueError):
-    """The journal's events do not fit each other."""
 
 
 @dataclass(slots=True)

@@ -20,6 +20,10 @@ from prefillgate.core.shape import Shape
 OUT_OF_TURN = -1  # the place of a pair that is run for its speed alone
 
 
+class JournalError(ValueError):
+    """The journal's events do not fit each other."""
+
+
 class Purpose(StrEnum):
     """Why a cell was planned."""
 

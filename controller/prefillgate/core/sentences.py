@@ -216,4 +216,12 @@ def what_would_change(facts: Facts) -> tuple[str, ...]:
     return tuple(parts)
 
 
-__all__ = ["CANDIDATE", "REASON_SENTENCES", "distinct_outputs", "percent", "sentences", "what_would_change"]
+__all__ = [
+    "BY_A_PERSON",
+    "CANDIDATE",
+    "REASON_SENTENCES",
+    "distinct_outputs",
+    "percent",
+    "sentences",
+    "what_would_change",
+]
