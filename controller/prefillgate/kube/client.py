@@ -112,6 +112,22 @@ class Kube:
             raise NotJson(f"{call}: an answer without gitVersion; is this an API server?")
         return str(found["gitVersion"])
 
+    async def discover(self, api_version: str, kind: str) -> Kind | None:
+        """The kind of that name as the API server serves it; None where the group and version have none of it.
+
+        Raises NotFound where the group and version are not served at all.
+        """
+        group, _, version = api_version.rpartition("/")
+        call = Call("discover", "apiresources", "GET", f"/apis/{group}/{version}" if group else f"/api/{version}")
+        found = await self._transport.send(call)
+        rows = found.get("resources")
+        if not isinstance(rows, list):
+            raise NotJson(f"{call}: an answer that is no list of kinds")
+        for row in rows:
+            if isinstance(row, dict) and row.get("kind") == kind and "/" not in str(row.get("name", "/")):
+                return Kind(group, version, str(row["name"]), kind, bool(row.get("namespaced")))
+        return None
+
     async def list(self, query: Query, page: int = PAGE, trim: Callable[[Object], Object] | None = None) -> Listing:
         """All objects of a query, read in pages, of each what `trim` leaves.
 

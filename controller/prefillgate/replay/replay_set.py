@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -52,20 +52,33 @@ def load_replay_set(path: str | Path, max_line_bytes: int = MAX_LINE_BYTES) -> R
     Raises `ReplaySetError` with file, line, field, value and what is allowed, at most 20 problems at once.
     """
     source = find_replay_set(path)
+    return replace(_collected(scan(source, max_line_bytes), source.stem), source=source)
+
+
+def read_replay_set(file: BinaryIO, name: str, change: Callable[[Case], Case] = lambda case: case) -> ReplaySet:
+    """The replay set in a binary stream, each case as `change` makes it; `name` is what problems call it.
+
+    Raises `ReplaySetError` as `load_replay_set` does.
+    """
+    found = _scan(file, name, MAX_LINE_BYTES)
+    return _collected((each if isinstance(each, Problem) else change(each) for each in found), name)
+
+
+def _collected(found: Iterable[Case | Problem], name: str) -> ReplaySet:
     cases: list[Case] = []
     problems: list[Problem] = []
     digest = SetDigest()
-    for found in scan(source, max_line_bytes):
-        if isinstance(found, Problem):
-            problems.append(found)
+    for each in found:
+        if isinstance(each, Problem):
+            problems.append(each)
             if len(problems) >= MAX_PROBLEMS:
                 raise ReplaySetError(*problems, more=True)
         else:
-            cases.append(found)
-            digest.add(found)
+            cases.append(each)
+            digest.add(each)
     if problems:
         raise ReplaySetError(*problems)
-    return ReplaySet(source.stem, digest.sha256, tuple(cases), source)
+    return ReplaySet(name, digest.sha256, tuple(cases))
 
 
 def find_replay_set(path: str | Path) -> Path:

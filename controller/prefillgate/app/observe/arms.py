@@ -1,0 +1,231 @@
+"""From pods to arms: which servers run the promoted profile and which the candidate's, each by what it really is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from prefillgate.api.kinds.arms import Endpoint, PodsEndpoint
+from prefillgate.app.observe.config import ConfigMaps
+from prefillgate.app.observe.pods import is_leaving, refused_pods, server_of, started_at, stuck, unavailable
+from prefillgate.app.observe.services import Services
+from prefillgate.app.observe.workloads import SlotFound, Workloads, template_in
+from prefillgate.core.cells import BASELINE
+from prefillgate.kube.objects import Object, metadata, name_of, uid_of
+from prefillgate.profiles import ArmMatch, Profile, ProfileError, arm_of, image_ids_of
+from prefillgate.profiles.record import RecordedPart
+from prefillgate.reconcile.roles import is_profile
+from prefillgate.reconcile.snapshot import ArmSeen, Roles, ServerSeen, Slot
+
+MOST_MATCHES = 4_096  # kept, of all lines
+MOST_NOTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ToldByStatus:
+    """The promoted profile where no workload says it any more: what the line's status kept of it."""
+
+    digest: str
+    written_digest: str
+    engine: str | None = None
+    settings: tuple[Any, ...] = ()
+
+    @property
+    def resolved(self) -> bool:
+        """Whether its images were known."""
+        return self.digest != self.written_digest
+
+    @property
+    def parts(self) -> tuple[RecordedPart, ...]:
+        """A single pod's digest is that of its profile."""
+        return (RecordedPart("pod", self.digest, self.written_digest, self.resolved),)
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """The pods of a slot by arm. `neither` says of those that are left which they are, and why."""
+
+    baseline: tuple[Object, ...] = ()
+    candidate: tuple[Object, ...] = ()
+    neither: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """Both arms, and the slot by which the servers of each are asked."""
+
+    baseline: ArmSeen | None
+    candidate: ArmSeen | None
+    slots: Mapping[str, Slot]  # by digest
+
+
+@dataclass(slots=True)
+class Sorting:
+    """Tells the pods of a line apart."""
+
+    workloads: Workloads
+    config_maps: ConfigMaps
+    services: Services
+    _matches: dict[tuple[Any, ...], ArmMatch] = field(default_factory=dict)
+
+    async def arms(self, status: Mapping[str, Any], roles: Roles, slots: Sequence[SlotFound]) -> Arms:
+        """The servers of the promoted profile and of the candidate. Raises KubeError."""
+        if roles.promoted is None:
+            return Arms(None, None, {})
+        known = _promoted(status, slots)
+        candidate = None if roles.candidate is None else roles.candidate.profile
+        slot_of: dict[str, Slot] = {}
+        found: list[ArmSeen | None] = []
+        for is_baseline, profile in ((True, known), (False, candidate)):
+            if known is None or profile is None:
+                found.append(None)
+                continue
+            digest = roles.promoted if is_baseline else profile.digest
+            arm, slot = await self._arm(_Wanted(digest, is_baseline, known, candidate), slots)
+            found.append(arm)
+            slot_of[digest] = slot
+        return Arms(found[0], found[1], slot_of)
+
+    async def _arm(self, wanted: _Wanted, slots: Sequence[SlotFound]) -> tuple[ArmSeen, Slot]:
+        """The arm of a profile, by the first slot in which it has Ready servers, else by the one that says it."""
+        ways = [(each, wanted.is_said_by(each)) for each in slots]
+        ways.sort(key=lambda way: not way[1])
+        best: tuple[ArmSeen, Slot] | None = None
+        for slot, said in ways:
+            arm = await self._by_slot(wanted, slot, said)
+            if arm is not None and (best is None or (arm.ready and not best[0].ready)):
+                best = (arm, slot.slot)
+        return best if best is not None else (ArmSeen(wanted.digest), slots[0].slot if slots else Slot.BASELINE)
+
+    async def _by_slot(self, wanted: _Wanted, slot: SlotFound, said: bool) -> ArmSeen | None:
+        endpoint = slot.arm.endpoint
+        pods, notes = self._pods(wanted, slot, said)
+        arm = ArmSeen(wanted.digest, notes=notes[:MOST_NOTES])
+        if endpoint.pods is not None:
+            serving = (pod for pod in pods if not is_leaving(pod) and _role(pod) in (None, "0"))  # a group's leader
+            servers = tuple(server_of(pod, endpoint.pods, slot.container) for pod in serving)
+            return self._available(replace(arm, servers=servers), slot, pods, said)
+        if not said:
+            if slot.workload is None or not wanted.is_baseline:
+                return None
+            why = (
+                f"{_told(endpoint)} cannot tell servers of this profile from those of the next one, now that its "
+                "workload says another: take endpoint.pods, or a workload of its own for the candidate"
+            )
+            return replace(arm, unreachable=why)
+        arm = await self._behind(arm, slot, pods)
+        return self._available(arm, slot, pods, said)
+
+    async def _behind(self, arm: ArmSeen, slot: SlotFound, pods: Sequence[Object]) -> ArmSeen:
+        """The one server of a URL or a Service, with what stands behind it."""
+        endpoint = slot.arm.endpoint
+        if endpoint.service is not None:
+            ours = None if slot.workload is None else tuple(pods)
+            return await self.services.seen(arm, slot.namespace, endpoint.service, ours)
+        running = [server_of(pod, PodsEndpoint(port=1), slot.container) for pod in pods if not is_leaving(pod)]
+        ready = [each for each in running if each.ready]
+        url = str(endpoint.url)
+        epoch = ready[0].epoch if len(ready) == 1 else None
+        notes = arm.notes
+        if len(ready) > 1:
+            notes = (*notes, f"{url} stands before {len(ready)} pods: lives of several servers mix")
+        return replace(arm, servers=(ServerSeen(url, url, bool(ready) or slot.workload is None, epoch),), notes=notes)
+
+    def _available(self, arm: ArmSeen, slot: SlotFound, pods: Sequence[Object], newest: bool) -> ArmSeen:
+        if arm.ready:
+            return arm
+        why = unavailable(pods, slot.container)
+        if why is None and newest:
+            why = stuck(slot.workload)
+        notes = arm.notes
+        refused = refused_pods([slot.workload] if slot.workload is not None and newest else [])
+        if refused is not None:
+            notes = (*notes, f"pods cannot be made: {refused}")
+        return replace(arm, unavailable=why, notes=notes)
+
+    def _pods(self, wanted: _Wanted, slot: SlotFound, said: bool) -> tuple[tuple[Object, ...], tuple[str, ...]]:
+        """The pods of a slot that run the profile, and of those of neither arm which and why."""
+        if slot.workload is None:
+            return (slot.pods, ()) if said else ((), ())
+        mine: list[Object] = []
+        notes: list[str] = []
+        for pod in slot.pods:
+            changed = self._config_changed(pod, slot)
+            if changed:
+                notes.append(
+                    f"pod {name_of(pod)} is of neither arm: ConfigMap {', '.join(changed)} was changed after it "
+                    "started (restart it, or give each version of a ConfigMap a name of its own)"
+                )
+                continue
+            match = self._match(pod, wanted, slot)
+            if isinstance(match, str):
+                notes.append(f"pod {name_of(pod)} is of neither arm: {match}")
+            elif match.arm is None:
+                if not is_leaving(pod):
+                    notes.append(f"pod {name_of(pod)} is of neither arm: {match.why_not or 'it runs another profile'}")
+            elif (match.arm == BASELINE) is wanted.is_baseline:
+                mine.append(pod)
+        return tuple(mine), tuple(notes)
+
+    def _config_changed(self, pod: Object, slot: SlotFound) -> tuple[str, ...]:
+        started = started_at(pod, slot.container)
+        names = [key.partition("/")[2] for kind, key in slot.uses if kind == "ConfigMap"]
+        if started is None or not names:
+            return ()
+        return self.config_maps.changed_since(str(metadata(pod).get("namespace")), names, started)
+
+    def _match(self, pod: Object, wanted: _Wanted, slot: SlotFound) -> ArmMatch | str:
+        keeper = self.workloads.template_keeper(pod)
+        template = None if keeper is None else template_in(keeper)
+        if slot.sources is None or (keeper is not None and template is None):
+            return "its template is not known"
+        names = [key.partition("/")[2] for _, key in slot.uses]
+        space = str(metadata(pod).get("namespace"))
+        images = tuple(sorted(image_ids_of(pod).items()))
+        told = (wanted.baseline, wanted.candidate)
+        mark: tuple[Any, ...] = (uid_of(keeper or pod), images, self.config_maps.versions(space, names))
+        mark += tuple(None if each is None else (each.digest, each.written_digest) for each in told)
+        mark += (slot.sources.container, slot.sources.ignored, slot.sources.seal.more, _role(pod))
+        known = self._matches.get(mark)
+        if known is None:
+            try:
+                known = arm_of(pod, told, slot.sources, template)
+            except ProfileError as error:
+                return f"its profile cannot be made out ({error})"
+            if len(self._matches) >= MOST_MATCHES:
+                self._matches.clear()
+            self._matches[mark] = known
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The profile whose servers are looked for, among the two that there are."""
+
+    digest: str
+    is_baseline: bool
+    baseline: Profile | ToldByStatus
+    candidate: Profile | None
+
+    def is_said_by(self, slot: SlotFound) -> bool:
+        """Whether the slot's workload says this profile now."""
+        mine = self.baseline if self.is_baseline else self.candidate
+        return slot.profile is not None and mine is not None and slot.profile.digest in (mine.digest, self.digest)
+
+
+def _promoted(status: Mapping[str, Any], slots: Sequence[SlotFound]) -> Profile | ToldByStatus | None:
+    promoted = status.get("promotedProfile")
+    if not isinstance(promoted, Mapping):
+        return next((each.profile for each in slots if each.slot is Slot.BASELINE), None)
+    said = (each.profile for each in slots if each.profile is not None and is_profile(each.profile, promoted))
+    digest = str(promoted.get("digest"))
+    return next(said, None) or ToldByStatus(digest, str(promoted.get("writtenDigest") or digest))
+
+
+def _told(endpoint: Endpoint) -> str:
+    return f"Service {endpoint.service.name}" if endpoint.service is not None else str(endpoint.url)
+
+
+def _role(pod: Object) -> Any:
+    return (metadata(pod).get("labels") or {}).get("leaderworkerset.sigs.k8s.io/worker-index")

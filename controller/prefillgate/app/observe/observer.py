@@ -1,0 +1,321 @@
+"""A look at a line, out of what reflectors hold; and who must be looked at again when something changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from prefillgate.api.kinds.names import PROFILE_ROLLOUT, PROMOTION_POLICY, REPLAY_SET, SERVING_LINE
+from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec
+from prefillgate.api.kinds.reading import read_spec
+from prefillgate.api.kinds.replay_set_kind import ReplaySetSpec
+from prefillgate.api.kinds.serving_line import ServingLineSpec
+from prefillgate.app.observe.arms import Arms, Sorting
+from prefillgate.app.observe.cases import Cases
+from prefillgate.app.observe.concerned import Concerned
+from prefillgate.app.observe.config import ConfigMaps
+from prefillgate.app.observe.epochs import Epochs, PodsWay
+from prefillgate.app.observe.held import Keeping, Kin
+from prefillgate.app.observe.kinds import Kinds
+from prefillgate.app.observe.memory import remembered
+from prefillgate.app.observe.policies import Policies, PolicyRead, standard
+from prefillgate.app.observe.reach import Reach
+from prefillgate.app.observe.secrets import Secrets
+from prefillgate.app.observe.services import Services
+from prefillgate.app.observe.settings import ObserveSettings
+from prefillgate.app.observe.trims import same
+from prefillgate.app.observe.troubles import forbidden_trouble, of_spec, policy_trouble, set_trouble, support
+from prefillgate.app.observe.workloads import Asked, SlotFound, Workloads
+from prefillgate.app.seams import Leading, Observed, StatusWanted, Touched, Way, Works
+from prefillgate.kube.client import Kube
+from prefillgate.kube.clock import Clock, SystemClock
+from prefillgate.kube.errors import KubeError
+from prefillgate.kube.objects import PROMOTION_POLICIES, REPLAY_SETS, Object, metadata, name_of, uid_of
+from prefillgate.reconcile.naming import book_line
+from prefillgate.reconcile.policy_status import policy_status
+from prefillgate.reconcile.replay_set_status import CasesSeen, replay_set_status
+from prefillgate.reconcile.roles import roles_of
+from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, ReplaySetSeen, RolloutSeen, Trouble
+from prefillgate.replay.replay_set import ReplaySet
+
+_LINE, _ROLLOUT, _POLICY, _SET = (each.kind for each in (SERVING_LINE, PROFILE_ROLLOUT, PROMOTION_POLICY, REPLAY_SET))
+_OURS = (_LINE, _ROLLOUT, _POLICY, _SET)
+
+
+class ClusterObserver:
+    """Looks at lines in a cluster (`prefillgate.app.seams.Observer`). `trouble(kind, error)` is told why a kind cannot
+    be listed or watched."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        settings: ObserveSettings,
+        clock: Clock | None = None,
+        trouble: Callable[[str, KubeError], None] = lambda *_: None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._kin = Kin()
+        keeping = Keeping(kube, settings.namespaces, settings.pace, self._clock, self._told, trouble)
+        self._kinds = Kinds(keeping, self._synced)
+        self._concerned = Concerned(self._kinds)
+        self._secrets = Secrets(kube, self._clock)
+        self._policies = Policies()
+        config_maps = ConfigMaps(kube, self._kinds["ConfigMap"])
+        seconds = settings.sync_seconds
+        self._workloads = Workloads(self._kinds, self._kin, config_maps, settings.seal_key, seconds)
+        self._sorting = Sorting(self._workloads, config_maps, Services(kube, self._kinds, self._clock, seconds))
+        self._reach = Reach(settings.addresses, settings.probe, self._clock, self._line_touched)
+        self._cases = Cases(
+            kube,
+            self._kinds["ConfigMap"],
+            self._secrets,
+            self._clock,
+            settings.addresses,
+            settings.replay_sets,
+            self._set_read,
+            seconds,
+        )
+        self._epochs = Epochs()
+        self._touched: Touched = lambda *_: None
+        self._refused: dict[str, set[str]] = {}  # kind: lines that were told that it cannot be listed
+        self._stamped = False
+
+    # -- what changes
+
+    async def run(self, touched: Touched) -> None:
+        """Keep the reflectors, until cancelled. Only a bug raises."""
+        self._touched = touched
+        try:
+            await self._kinds.run()
+        finally:
+            self._reach.close()
+            self._cases.close()
+
+    def synced(self) -> bool:
+        """Whether every kind has had its first list, or was refused one."""
+        return all(held.synced or held.refused is not None for held in self._kinds.always.values())
+
+    def keys(self, kind: str) -> tuple[str, ...]:
+        """Keys of all objects of a kind that is always held."""
+        return self._kinds[kind].keys()
+
+    def lines_of(self, kind: str, key: str) -> tuple[str, ...]:
+        """Keys of the lines that an object is of, as far as it is known."""
+        obj = next((found for held in self._kinds.named(kind) if (found := held.at(key)) is not None), None)
+        return tuple(sorted(self._concerned.of(kind, key, obj)))
+
+    def _told(self, kind: str, key: str, old: Object | None, new: Object | None) -> None:
+        """A reflector saw a change."""
+        self._kin.told(kind, key, old, new)
+        if same(old, new):
+            return
+        before = self._concerned.of(kind, key, old) if old is not None else set()
+        if kind in _OURS:
+            self._concerned.told(kind, key, new)
+            self._kinds.want(self._concerned.named())
+            self._touched(kind, key)
+        if new is None:
+            self._forget(kind, key)
+        lines = before | self._concerned.of(kind, key, new)
+        if kind == "Pod":
+            self._epochs.pod_changed(lines, old, new)
+        if kind == "ConfigMap":
+            for each in self._concerned.sets.who((kind, key)):
+                self._touched(_SET, each)
+        for line in sorted(lines):
+            self._line_touched(line)
+
+    def _forget(self, kind: str, key: str) -> None:
+        if kind == _LINE:
+            self._reach.keep(key, set())
+            self._epochs.forget(key)
+        elif kind == _POLICY:
+            self._policies.forget(key)
+        elif kind == _SET:
+            self._cases.forget(key)
+
+    def _line_touched(self, line: str) -> None:
+        self._touched(_LINE, line)
+
+    def _set_read(self, key: str) -> None:
+        self._touched(_SET, key)
+
+    def _synced(self, kind: str) -> None:
+        for line in sorted(self._refused.pop(kind, ())):
+            self._line_touched(line)
+
+    # -- looking
+
+    async def look(self, key: str, works: Works, leading: Leading) -> Observed | None:
+        """The line as it is now; None where there is none. Raises KubeError, StoreFenced."""
+        await self._kinds[_LINE].first(self._settings.sync_seconds)
+        line = self._kinds[_LINE].at(key)
+        if line is None:
+            return None
+        self._epochs.tell(works)
+        spec, problems = read_spec(ServingLineSpec, line)
+        snapshot = LineSnapshot(
+            self._clock.now(),
+            line,
+            spec,
+            problems,
+            rollouts=self._rollouts(key),
+            works=works.seen(uid_of(line)),
+            actors_stamped=self._stamped,
+        )
+        observed = Observed(snapshot) if spec is None else await self._whole(key, spec, Observed(snapshot))
+        return await self._with_book(observed, leading)
+
+    async def _whole(self, key: str, spec: ServingLineSpec, observed: Observed) -> Observed:
+        """What a spec that can be read refers to."""
+        asked = Asked(key.partition("/")[0], spec)
+        troubles = list(of_spec(spec, self._settings.database))
+        policy, wrong = await self._policy(asked)
+        troubles += wrong
+        replay_set, wrong = await self._replay_set(asked)
+        troubles += wrong
+        troubles += await self._support(key, spec)
+        slots = [await self._workloads.slot(asked, slot) for slot in asked.slots]
+        for each in slots:
+            self._concerned.learn(key, each.uses)
+            troubles += each.troubles
+        told = tuple(each.told for each in slots if each.told is not None)
+        status = observed.snapshot.line.get("status") or {}
+        roles = roles_of(status, told)
+        arms, ways, wrong = await self._arms(key, asked, await self._sorting.arms(status, roles, slots))
+        self._epochs.put(key, [way for each in slots if (way := _pods_way(each)) is not None])
+        document = None if policy is None else policy.document
+        snapshot = replace(
+            observed.snapshot,
+            now=self._clock.now(),
+            troubles=(*troubles, *wrong),
+            policy=None if policy is None else policy.seen,
+            replay_set=None if replay_set is None else _set_seen(asked.spec, replay_set),
+            slots=told,
+            roles=roles,
+            baseline=arms[0],
+            candidate=arms[1],
+        )
+        return Observed(snapshot, document, replay_set, ways)
+
+    async def _arms(
+        self, key: str, asked: Asked, found: Arms
+    ) -> tuple[tuple[ArmSeen | None, ArmSeen | None], Mapping[str, Way], list[Trouble]]:
+        """The arms with what is known of the way to their servers."""
+        troubles: dict[Trouble, None] = {}
+        ways: dict[str, Way] = {}
+        access = {}
+        for slot in asked.slots:
+            access[slot], wrong = await self._secrets.access(asked.namespace, asked.arm(slot), f"spec.{slot}")
+            troubles.update(dict.fromkeys(wrong))
+        arms: list[ArmSeen | None] = []
+        for arm in (found.baseline, found.candidate):
+            if arm is None:
+                arms.append(None)
+                continue
+            slot = found.slots[arm.digest]
+            ways[arm.digest] = Way(slot, access[slot], asked.spec.engine, asked.spec.model)
+            reached = self._reach.seen(key, arm, access[slot])
+            if reached.forbidden is not None:
+                troubles[forbidden_trouble(slot, asked.arm(slot).endpoint, reached.forbidden)] = None
+            arms.append(reached.arm)
+        servers = [each for arm in (found.baseline, found.candidate) if arm is not None for each in arm.servers]
+        self._reach.keep(key, {each.url for each in servers if each.url is not None})
+        self._epochs.seen(servers)
+        return (arms[0], arms[1]), ways, list(troubles)
+
+    async def _support(self, key: str, spec: ServingLineSpec) -> list[Trouble]:
+        """What of the objects around workloads the controller may not list."""
+        troubles = []
+        for kind, trouble in support(spec, self._kinds.always):
+            refused = await self._kinds[kind].first(self._settings.sync_seconds)
+            if refused is not None:
+                self._refused.setdefault(kind, set()).add(key)
+                troubles.append(trouble)
+        for arm in (spec.baseline, spec.candidate_arm):
+            if arm.workload_ref is not None:  # looked for again once it is served and may be listed
+                self._refused.setdefault(arm.workload_ref.kind, set()).add(key)
+        return troubles
+
+    async def _policy(self, asked: Asked) -> tuple[PolicyRead | None, list[Trouble]]:
+        ref = asked.spec.policy_ref
+        if ref is None:
+            return standard(), []
+        await self._kinds[_POLICY].first(self._settings.sync_seconds)
+        thing = self._kinds[_POLICY].get(asked.namespace, ref.name)
+        if thing is None:
+            return None, [policy_trouble(ref.name, asked.namespace, None)]
+        read = self._policies.read(f"{asked.namespace}/{ref.name}", thing)
+        if read.error is not None:
+            return None, [policy_trouble(ref.name, asked.namespace, read.error)]
+        return read, []
+
+    async def _replay_set(self, asked: Asked) -> tuple[ReplaySet | None, list[Trouble]]:
+        name = asked.spec.replay_set_ref.name
+        await self._kinds[_SET].first(self._settings.sync_seconds)
+        thing = self._kinds[_SET].get(asked.namespace, name)
+        if thing is None:
+            return None, [set_trouble(name, asked.namespace, None)]
+        spec, problems = read_spec(ReplaySetSpec, thing)
+        if spec is None:
+            wrong = Trouble("ReplaySetNotAccepted", problems[0].field, problems[0].message)
+            return None, [set_trouble(name, asked.namespace, wrong)]
+        read = await self._cases.read(thing, spec)
+        if read.trouble is not None:
+            return None, [set_trouble(name, asked.namespace, read.trouble)]
+        return read.replay_set, []
+
+    async def _with_book(self, observed: Observed, leading: Leading) -> Observed:
+        snapshot = observed.snapshot
+        promoted, replay_set = snapshot.roles.promoted, snapshot.replay_set
+        floor_of = None if promoted is None or replay_set is None else (promoted, replay_set.sha256)
+        book = await remembered(leading.book, book_line(snapshot.line), floor_of, ())
+        return replace(observed, snapshot=replace(snapshot, book=book))
+
+    def _rollouts(self, line: str) -> tuple[RolloutSeen, ...]:
+        """Those of the line, oldest first."""
+        found = (self._kinds[_ROLLOUT].at(key) for key in self._concerned.rollouts.who((_LINE, line)))
+        things = sorted((each for each in found if each is not None), key=_age)
+        return tuple(RolloutSeen(thing, *read_spec(ProfileRolloutSpec, thing)) for thing in things)
+
+    # -- policies and replay sets by themselves
+
+    async def look_policy(self, key: str) -> StatusWanted | None:
+        """What the status of a PromotionPolicy should say; None where there is none. Raises KubeError."""
+        thing = self._kinds[_POLICY].at(key)
+        if thing is None:
+            return None
+        read = self._policies.read(key, thing)
+        problems = () if read.error is None else read.error.problems
+        return StatusWanted(PROMOTION_POLICIES, thing, policy_status(thing, read.seen, problems, self._clock.now()))
+
+    async def look_replay_set(self, key: str) -> StatusWanted | None:
+        """What the status of a ReplaySet should say; None where there is none. Raises KubeError."""
+        thing = self._kinds[_SET].at(key)
+        if thing is None:
+            return None
+        spec, problems = read_spec(ReplaySetSpec, thing)
+        found, again = CasesSeen(problems=problems), None
+        if spec is not None:
+            read = await self._cases.read(thing, spec)
+            seen = None if read.replay_set is None else _seen(name_of(thing), read.replay_set)
+            found, again = CasesSeen(seen, trouble=read.trouble), read.again_seconds(spec)
+        return StatusWanted(REPLAY_SETS, thing, replay_set_status(thing, found, self._clock.now()), again)
+
+
+def _pods_way(found: SlotFound) -> PodsWay | None:
+    endpoint = found.arm.endpoint.pods
+    return None if endpoint is None else PodsWay(endpoint, found.container)
+
+
+def _set_seen(spec: ServingLineSpec, found: ReplaySet) -> ReplaySetSeen:
+    return _seen(spec.replay_set_ref.name, found)
+
+
+def _seen(name: str, found: ReplaySet) -> ReplaySetSeen:
+    return ReplaySetSeen(name, found.sha256, len(found.cases))
+
+
+def _age(thing: Object) -> tuple[str, str]:
+    return str(metadata(thing).get("creationTimestamp")), name_of(thing)
