@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from prefillgate.api.kinds import names
 from prefillgate.api.model import WireModel
 from prefillgate.app.seams import Leading, Observed, StatusWanted, Works
-from prefillgate.core.journal import Overridden
 from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import Clock
 from prefillgate.kube.elector import Term
@@ -229,7 +228,6 @@ class Hand:
         await self._keeping(lambda: self._means.leading.book.override_done(order.key, order.answer, now))
 
     async def _record(self, cycle: Cycle, order: RecordOverride) -> None:
-        assert isinstance(order.event, Overridden)
         self._left()
         self._means.works.record(order)
 

@@ -22,6 +22,8 @@ OVERRIDE_ACTOR = f"{GROUP}/override-actor"  # stamped at admission from the requ
 OVERRIDE_ANNOTATIONS = (OVERRIDE, OVERRIDE_REASON, OVERRIDE_EXPIRES, OVERRIDE_ACTOR)
 OVERRIDE_VALUES = ("promote", "hold", "rollback")
 OVERRIDE_VERB = "override"  # the custom verb that who overrides must be allowed
+OVERRIDE_STAMP_POLICY = "prefillgate-override-actor"  # the MutatingAdmissionPolicy that stamps the actor
+OVERRIDE_POLICY = "prefillgate-override"  # the ValidatingAdmissionPolicy that asks for the verb
 
 RERUN = f"{GROUP}/rerun"  # on a ServingLine or a ProfileRollout; any value that was not handled yet asks once
 
