@@ -31,7 +31,7 @@ async def controller(fake: FakeApi, tmp_path: Path) -> AsyncIterator[Callable[..
     set_up_logs("debug", "json")
 
     def make(folder: str = "one", **flags: str) -> Controller:
-        made.append(Controller(settings(tmp_path / folder, kubeconfig=str(path), **flags)))
+        made.append(Controller(settings(tmp_path / folder, **{"kubeconfig": str(path), **flags})))
         return made[-1]
 
     yield make

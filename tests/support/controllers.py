@@ -16,10 +16,11 @@ from prefillgate.app.carry_out import LINES, ROLLOUTS
 from prefillgate.app.process import Makers, Process, Surroundings
 from prefillgate.app.seams import Changed, Leading, Observed, StatusWanted, Touched, Works
 from prefillgate.app.settings import Settings, read_settings
+from prefillgate.evidence.book_rows import Fate, Outcome
 from prefillgate.kube.errors import KubeError
 from prefillgate.kube.objects import Kind, Object, Query, name_of, namespace_of
 from prefillgate.kube.reflector import Handlers, Pace, Reflector
-from prefillgate.reconcile.effects import Plan, RecordOverride, StartWork
+from prefillgate.reconcile.effects import KeepFate, Plan, RecordOverride, StartWork
 from prefillgate.reconcile.snapshot import LineSnapshot, RolloutSeen, WorkSeen
 from tests.support.fake_api import FakeApi, Resource
 
@@ -53,7 +54,8 @@ class Sight:
     around: Surroundings
     looks: list[str] = field(default_factory=list)
     hook: Callable[[str], Any] | None = None
-    policies: dict[str, StatusWanted] = field(default_factory=dict)
+    changes: Callable[[LineSnapshot], LineSnapshot] = lambda seen: seen
+    instead: Callable[[Touched], Any] | None = None
 
     def __post_init__(self) -> None:
         self._touched: Touched = lambda kind, key: None
@@ -70,6 +72,8 @@ class Sight:
         self.around.troubles.note("API server", str(error))
 
     async def run(self, touched: Touched) -> None:
+        if self.instead is not None:
+            await self.instead(touched)
         self._touched = touched
         await asyncio.gather(*(each.run() for each in self._kept.values()))
 
@@ -89,7 +93,8 @@ class Sight:
         own = [each for each in self._kept["ProfileRollout"] if namespace_of(each) == namespace_of(found)]
         seen = works.seen(str(found["metadata"]["uid"]))
         rollouts = tuple(RolloutSeen(each, None) for each in own)
-        return Observed(LineSnapshot(self.around.clock.now(), found, None, rollouts=rollouts, works=seen))
+        snapshot = LineSnapshot(self.around.clock.now(), found, None, rollouts=rollouts, works=seen)
+        return Observed(self.changes(snapshot))
 
     async def look_policy(self, key: str) -> StatusWanted | None:
         self.looks.append(f"PromotionPolicy {key}")
@@ -115,8 +120,14 @@ class Shelf:
     started: list[StartWork] = field(default_factory=list)
     stopped: list[tuple[str, str]] = field(default_factory=list)
     recorded: list[RecordOverride] = field(default_factory=list)
+    closing: bool = False
     closed: bool = False
     ends: bool = True
+    seconds: float | None = None
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.may_end.set()
 
     def seen(self, line_uid: str) -> tuple[WorkSeen, ...]:
         return tuple(self.works.get(line_uid, ()))
@@ -134,8 +145,16 @@ class Shelf:
         pass
 
     async def close(self, seconds: float) -> bool:
+        self.closing, self.seconds = True, seconds
+        await self.may_end.wait()
         self.closed = True
         return self.ends
+
+
+def a_fate(snapshot: LineSnapshot) -> KeepFate:
+    """Something to be kept in the book, of that line."""
+    name = f"{snapshot.line['metadata']['namespace']}/{snapshot.line['metadata']['name']}"
+    return KeepFate(Fate(name, "sha256:x", Outcome.REJECTED, "chat-1", "RegressionConfirmed", 1.0))
 
 
 def generation_seen(snapshot: LineSnapshot) -> Plan:
@@ -152,6 +171,8 @@ class Controller:
     sights: list[Sight] = field(default_factory=list)
     shelves: list[Shelf] = field(default_factory=list)
     hook: Callable[[str], Any] | None = None
+    snapshot: Callable[[LineSnapshot], LineSnapshot] = lambda seen: seen
+    observing: Callable[[Touched], Any] | None = None
 
     def __post_init__(self) -> None:
         self.process = Process(self.settings, Makers(self._observer, self._works, self._plan))
@@ -160,8 +181,11 @@ class Controller:
     def _plan(self, snapshot: LineSnapshot) -> Plan:
         return self.plan(snapshot)
 
+    def _changed(self, seen: LineSnapshot) -> LineSnapshot:
+        return self.snapshot(seen)
+
     def _observer(self, around: Surroundings) -> Sight:
-        self.sights.append(Sight(around, hook=self.hook))
+        self.sights.append(Sight(around, [], self.hook, self._changed, self.observing))
         return self.sights[-1]
 
     def _works(self, around: Surroundings, leading: Leading, changed: Changed) -> Shelf:

@@ -37,6 +37,7 @@ class WorkSettings:
     most_at_once: int = 8
     wait_ready_seconds: float = 30.0
     times: LaneTimes = field(default_factory=lambda: LaneTimes(idle_timeout_seconds=IDLE_SECONDS))
+    said: Callable[[Asked], Said] = lambda asked: unsaid  # who is told what a replay says
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,6 @@ class Carrier:
     settings: WorkSettings
     epochs: Epochs
     clock: Clock
-    said: Callable[[Asked], Said] = lambda asked: unsaid
 
     async def carry(self, turn: Turn) -> Answer | None:
         """One turn. Raises `NotYet`, `Unusable`, `RunError`, `StoreError`."""
@@ -118,7 +118,7 @@ class Carrier:
         )
 
     def _said(self, turn: Turn) -> Said:
-        return partial(_said, self.said(turn.asked), turn)
+        return partial(_said, self.settings.said(turn.asked), turn)
 
 
 def _said(further: Said, turn: Turn, line: str, event: str = "note", level: str = "info", **facts: Any) -> None:

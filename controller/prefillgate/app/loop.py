@@ -25,7 +25,7 @@ from prefillgate.app.seams import Leading, Observed, Observer, Works
 from prefillgate.evidence.errors import StoreError, StoreFenced
 from prefillgate.kube.backoff import Backoff
 from prefillgate.kube.clock import Clock
-from prefillgate.kube.errors import Conflict, KubeError, Transient
+from prefillgate.kube.errors import Conflict, KubeError, Transient, Unreachable
 from prefillgate.kube.events import WARNING, Happening
 from prefillgate.kube.objects import Object, uid_of
 from prefillgate.kube.queue import KeyedQueue
@@ -217,7 +217,9 @@ class Loop:
             self.fenced.set()
         elif isinstance(error, Transient):
             metrics.failed(kind, "Transient")
-            troubles.note(API_SERVER, f"{type(error).__name__}: {error}", "api_server_trouble")
+            # one that is away is away for all; what it says of one request may be of that alone
+            scope = API_SERVER if isinstance(error, Unreachable) else key
+            troubles.note(scope, f"{type(error).__name__}: {error}", "api_server_trouble")
         elif isinstance(error, KubeError):
             metrics.failed(kind, "Terminal")
             troubles.note(key, f"{type(error).__name__}: {error}", "api_server_refuses", "error", object=key)
