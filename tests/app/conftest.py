@@ -1,8 +1,8 @@
-"""A fake API server with our kinds for each test, and controllers over it."""
+"""A fake API server with our kinds for each test, and controllers over it; servers that replays share."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import yaml
 from prefillgate.app.logs import set_up_logs
 from tests.support.controllers import Controller, serve_ours, settings
 from tests.support.fake_api import FakeApi
+from tests.support.simulated import SimulatedServer, start_simulated
 
 
 @pytest.fixture
@@ -38,3 +39,17 @@ async def controller(fake: FakeApi, tmp_path: Path) -> AsyncIterator[Callable[..
     for each in made:
         if each.task is not None and not each.task.done():
             await each.stop()
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Iterator[SimulatedServer]:
+    """A baseline without faults."""
+    with start_simulated(seed=1, text_seed=9) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def candidate() -> Iterator[SimulatedServer]:
+    """A candidate without faults."""
+    with start_simulated(seed=2, text_seed=9) as running:
+        yield running

@@ -22,9 +22,10 @@ from prefillgate.evidence import Fence
 from prefillgate.evidence.book import open_book
 from prefillgate.reconcile.effects import StartWork
 from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, RolloutSeen, ServerSeen, Slot, WorkKind, WorkSeen
-from prefillgate.replay.clock import Clock
+from prefillgate.replay.clock import Clock, SystemClock
 from prefillgate.replay.replay_set import load_replay_set
-from tests.support.runs import HASTY, Bench
+from tests.support.runs import HASTY, Bench, bench
+from tests.support.simulated import SimulatedServer
 
 OLD, NEW = "sha256:" + "0" * 64, "sha256:" + "1" * 64
 LINE_UID, ROLLOUT_UID = "11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000"
@@ -35,6 +36,7 @@ LINE: dict[str, Any] = {
     },
     "replaySetRef": {"name": "prompts"},
 }
+PROMOTED = "promote"
 WAIT_SECONDS = 120
 LOOK_SECONDS = 0.01
 
@@ -75,9 +77,24 @@ class Looks:
         return Observed(snapshot, load_policy(self.work.policy_path), load_replay_set(str(self.work.set_path)), ways)
 
 
+def looks_of(folder: Path, baseline: SimulatedServer, candidate: SimulatedServer, **policy: Any) -> Looks:
+    """A line of these two servers, its set and its policy in `folder`."""
+    return Looks(bench(folder, **policy), (server(baseline.url, "b/c"),), (server(candidate.url, "n/c"),))
+
+
 def order(key: str = ROLLOUT_UID, seed: int | None = 5, **more: Any) -> StartWork:
     """The order to replay a rollout."""
     return StartWork(key, WorkKind.JUDGE, OLD, NEW, rollout=key, seed=seed, **more)
+
+
+class Ahead(SystemClock):
+    """The machine's clock, put forward when a test says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.seconds
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from prefillgate.api.areas import AREAS
 from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec, RecordedProfile
 from prefillgate.api.kinds.serving_line import ServingLineSpec
 from prefillgate.api.policy import PolicyDocument
@@ -195,7 +196,7 @@ def differences_told(asked: Asked) -> tuple[Difference, ...]:
     rollout = next((each.spec for each in asked.snapshot.rollouts if _uid(each.thing) == asked.order.rollout), None)
     found = {each.name: each for each in _of_profiles(asked, rollout)}
     for model in asked.spec.declared_differences:
-        found.setdefault(model.name, Difference(model.area, model.name, model.baseline, model.candidate))
+        found.setdefault(model.name, Difference(AREAS[model.area], model.name, model.baseline, model.candidate))
     return tuple(found.values())
 
 
@@ -211,7 +212,7 @@ def _of_profiles(asked: Asked, rollout: ProfileRolloutSpec | None) -> tuple[Diff
 
 
 def _recorded(profile: RecordedProfile) -> Recorded:
-    settings = tuple(Setting(each.area, each.name, each.name, each.value, "") for each in profile.settings)
+    settings = tuple(Setting(AREAS[each.area], each.name, each.name, each.value, "") for each in profile.settings)
     return Recorded(None, profile.digest, profile.written_digest or profile.digest, True, (), settings)
 
 

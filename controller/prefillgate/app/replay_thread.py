@@ -17,7 +17,7 @@ from prefillgate.app.orders import Asked, NotYet, Servers, Unusable, servers_of
 from prefillgate.app.watching_run import RunWatcher
 from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.core.verdict import Verdict
-from prefillgate.evidence import StoreDamaged, StoreError, StoreFenced
+from prefillgate.evidence import StoreDamaged, StoreError, StoreFenced, StoreForeign, StoreVersion
 from prefillgate.reconcile.snapshot import FloorFound, WatchFound, WorkSeen, WorkState
 from prefillgate.replay.clock import Clock
 from prefillgate.report.clean import one_line
@@ -28,6 +28,7 @@ LONGEST_RETRY_SECONDS = 300.0
 LAST_CELL_SECONDS = 10.0  # that a cell in flight has before its replay is moved away from under it
 LONGEST_TROUBLE = 1000
 NO_SERVER, TURN = "WaitingForEndpoints", "WaitingForTurn"  # reasons of the condition Screened
+REFUSED = (Unusable, BadInput, StoreDamaged, StoreForeign, StoreVersion)  # nothing is gained by trying again
 TAKEN_OVER = "taken over: another controller leads now and goes on with it"
 
 
@@ -268,7 +269,7 @@ class Replay:
             self._rows_at_failure = rows
             cause = _cause(error)
             self._final = isinstance(cause, StoreFenced)
-            refused = isinstance(cause, Unusable | BadInput | StoreDamaged)
+            refused = isinstance(cause, REFUSED)
             self._set(
                 state=WorkState.REFUSED if refused else WorkState.BROKEN,
                 trouble=TAKEN_OVER if self._final else _told(error),
@@ -290,9 +291,10 @@ def retry_seconds(failures: int, refused: bool = False) -> float:
 
 def _cause(error: BaseException) -> BaseException:
     """The error of a store that stands behind one of a run: what it means is told by that."""
-    while not isinstance(error, StoreError) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, StoreError):
+        cause = cause.__cause__
+    return cause or error
 
 
 def _told(error: Exception) -> str:

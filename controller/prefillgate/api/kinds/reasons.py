@@ -139,6 +139,7 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
         ("WaitingForEndpoints", "False", "The servers do not take requests yet.", False),
         ("WaitingForIdle", "False", "The server in production is in use.", False),
         ("WaitingForWindow", "False", "No window is open in which workloads may be scaled.", False),
+        ("WaitingForTurn", "False", "The controller runs as many replays as it may; its turn comes.", False),
         ("LoadLimitReached", "False", "Production has had as many prefills in this hour as it may.", False),
         ("Suspended", "False", "The line is suspended.", False),
         ("NotStarted", "Unknown", "It was not begun yet.", False),
