@@ -7,6 +7,7 @@ annotation; a credential that stands in a text is sealed before anything else se
 from prefillgate.profiles.arms import ArmMatch as ArmMatch
 from prefillgate.profiles.arms import arm_of as arm_of
 from prefillgate.profiles.compare import differences as differences
+from prefillgate.profiles.compare import each_in_words as each_in_words
 from prefillgate.profiles.compare import in_words as in_words
 from prefillgate.profiles.model import Part as Part
 from prefillgate.profiles.model import Profile as Profile

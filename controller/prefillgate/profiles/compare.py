@@ -45,6 +45,13 @@ def differences(baseline: Told, candidate: Told) -> tuple[Difference, ...]:
 
 def in_words(baseline: Told, candidate: Told, most: int = MOST_IN_WORDS) -> str:
     """`tensor split 3,1 -> 2,2; draft head Q4_K_M -> Q8_0`, at most `most` of them; empty where nothing differs."""
+    told = each_in_words(baseline, candidate)
+    more = [f"and {len(told) - most} more"] if len(told) > most else []
+    return "; ".join(told[:most] + more)
+
+
+def each_in_words(baseline: Told, candidate: Told) -> list[str]:
+    """Everything that differs, each as `tensor split 3,1 -> 2,2`."""
     pairs = [each for each in _pairs(baseline, candidate) if not _told_elsewhere(each, baseline, candidate)]
     told = []
     if baseline.engine != candidate.engine:
@@ -54,8 +61,7 @@ def in_words(baseline: Told, candidate: Told, most: int = MOST_IN_WORDS) -> str:
         assert setting is not None
         before, after = _sides(one, other)
         told.append(f"{brief(setting.words)} {before or ABSENT} -> {after or ABSENT}")
-    more = [f"and {len(told) - most} more"] if len(told) > most else []
-    return "; ".join(told[:most] + more)
+    return told
 
 
 def _order(pair: tuple[Setting | None, Setting | None]) -> tuple[int, str]:

@@ -149,6 +149,7 @@ class WorkSeen:
     floor: FloorFound | None = None
     watch: WatchFound | None = None
     waiting: str = ""  # what it waits for, as a reason of the condition Screened (WaitingForIdle, LoadLimitReached ...)
+    waiting_since: float | None = None  # since when; None: it is told at once
     trouble: str = ""  # why it is broken or refused, for a person
     ended_at: float | None = None
     retry_at: float | None = None  # when a broken one may be started again

@@ -64,8 +64,8 @@ class FloorSeen(StatusModel):
         description="Sound: two passes over the same profile agree. Broken: they differ, and nothing is judged. "
         "Unknown: they could not tell."
     )
-    prefills: Count = Field(description="Fresh prefills of both passes.")
-    bad_prefills: Count = Field(description="Bad ones among them.")
+    prefills: Count | None = Field(default=None, description="Fresh prefills of both passes.")
+    bad_prefills: Count | None = Field(default=None, description="Bad ones among them.")
     throughput_cv_basis_points: BasisPoints | None = Field(
         default=None, description="The spread of a cell's decode speed, in hundredths of a percent."
     )

@@ -189,7 +189,7 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
         (
             "FailedDryRun",
             "False",
-            "The candidate would have been rolled back; the line only tries out.",
+            "The candidate would not have been promoted; the line only tries out.",
             True,
         ),
         ("Running", "Unknown", "It is not decided yet.", False),

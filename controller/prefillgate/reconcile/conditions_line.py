@@ -1,0 +1,178 @@
+"""The conditions of a line, in the order of the table: its own, and what its current or last rollout says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prefillgate.api.kinds.names import SERVING_LINE
+from prefillgate.api.kinds.reasons import CONDITIONS_OF, ROWS, ConditionType
+from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
+from prefillgate.core.decision import Reason
+from prefillgate.reconcile.candidates import OF_A_DRY_RUN, Candidacy
+from prefillgate.reconcile.findings import Finding, as_finding
+from prefillgate.reconcile.remembered import Remembered
+from prefillgate.reconcile.restated import NO_ROLLOUT, NOT_STARTED
+from prefillgate.reconcile.seen import LineView, wire
+
+GATING = ConditionType.GATING
+_GOES_ON = ("Screening", "ScreenEnded", "WaitingForIdle", "WaitingForWindow", "LoadLimitReached")
+
+
+@dataclass(frozen=True, slots=True)
+class LineFacts:
+    """What the status of a line is made of. `view` is the line after this look's promotion, `statuses` are those of its
+    rollouts after this look, `shown` is the name of the one that the line's status tells of."""
+
+    view: LineView
+    candidacy: Candidacy
+    accepted: Finding
+    endpoints: Finding
+    checked: Finding
+    remembered: Remembered
+    statuses: Mapping[str, ProfileRolloutStatus]
+    shown: str | None
+    watching: Finding
+    overridden: Finding
+    watch_alarm: Finding | None = None
+    watch_rollback: bool = False
+
+    @property
+    def status_shown(self) -> ProfileRolloutStatus | None:
+        """The status of that rollout; None where it is only being made, or there is none."""
+        return None if self.shown is None else self.statuses.get(self.shown)
+
+
+def line_findings(facts: LineFacts) -> list[Finding]:
+    """All of them."""
+    found = {
+        each.type: each
+        for each in (
+            facts.accepted,
+            facts.endpoints,
+            facts.checked,
+            gating_of(facts),
+            *_answers(facts),
+            facts.overridden,
+            behind_of(facts),
+            facts.watching,
+        )
+    }
+    return [found[kind] for kind in CONDITIONS_OF[SERVING_LINE.kind]]
+
+
+def gating_of(facts: LineFacts) -> Finding:
+    """What the line does about its candidate."""
+    view = facts.view
+    if not facts.accepted.holds:
+        return Finding(GATING, "False", "NotAccepted")
+    if view.deleting:
+        return Finding(GATING, "False", "Waiting", "The line is being deleted.")
+    if view.suspended:
+        return Finding(GATING, "False", "Suspended")
+    if view.candidate is None:
+        return Finding(GATING, "False", "NoCandidate")
+    if view.snapshot.book.trouble is not None:
+        return Finding(GATING, "False", "Waiting", _sentence(ConditionType.STORE_BEHIND, "StoreUnreachable"))
+    if facts.candidacy.name is not None and not _has_ended(facts):
+        return _of_current(facts)
+    return _of_the_past(facts)
+
+
+def _has_ended(facts: LineFacts) -> bool:
+    status = facts.statuses.get(facts.candidacy.name or "")
+    return status is not None and status.ended_at is not None
+
+
+def _of_current(facts: LineFacts) -> Finding:
+    """While a rollout is about the candidate."""
+    name = facts.candidacy.name or ""
+    status = facts.statuses.get(name)
+    conditions = {each.type: each for each in (status.conditions or ())} if status is not None else {}
+    accepted, screened = conditions.get(ConditionType.ACCEPTED), conditions.get(ConditionType.SCREENED)
+    if accepted is not None and accepted.status == "False":
+        return Finding(GATING, "False", "Waiting", f"{name}: {accepted.message}")
+    if screened is not None and screened.reason in _GOES_ON:
+        return Finding(GATING, "True", "RolloutRunning", f"It is {name}.")
+    for each in (facts.checked, facts.endpoints):
+        if each.reason in ("FloorDue", "FloorRunning") or (each.type == facts.endpoints.type and not each.holds):
+            return Finding(GATING, "False", "Waiting", _sentence(each.type, each.reason))
+    return Finding(GATING, "True", "RolloutRunning", f"It is {name}.")
+
+
+def _of_the_past(facts: LineFacts) -> Finding:
+    """Where the candidate is not judged, since it was before."""
+    view, last = facts.view, facts.candidacy.last
+    assert view.candidate is not None
+    rejection = facts.remembered.rejection_of(view.candidate.profile)
+    if rejection is not None and _is_back(facts):
+        why = f"By {rejection.rollout} at {rejection.at}: {rejection.reason}."
+        return Finding(GATING, "False", "RejectedBefore", why)
+    reason = None if last is None else _reason(facts.statuses.get(last.name))
+    if last is not None and reason == "NotMeasured":
+        why = f"{last.name} could not measure; annotate the line with prefillgate.io/rerun to try again."
+        return Finding(GATING, "False", "Waiting", why)
+    if reason in OF_A_DRY_RUN:
+        return Finding(GATING, "False", "Decided", "On a dry run: nothing is allowed.")
+    return Finding(GATING, "False", "Decided", "" if last is None else f"By {last.name}.")
+
+
+def _is_back(facts: LineFacts) -> bool:
+    """Whether a rejected candidate is there again, or was when the line was looked at before. Just after its rejection
+    it is not: that is told as the decision."""
+    view, before = facts.view, facts.view.before
+    if facts.candidacy.last is None or before.candidate is None or not view.is_candidate(wire(before.candidate)):
+        return True
+    return any(each.type == GATING and each.reason == "RejectedBefore" for each in before.conditions or ())
+
+
+def _reason(status: ProfileRolloutStatus | None) -> str | None:
+    conditions = () if status is None else status.conditions or ()
+    return next((each.reason for each in conditions if each.type == "Succeeded"), None)
+
+
+def _answers(facts: LineFacts) -> list[Finding]:
+    """Alarm and permissions: the watch's where it says anything, else those of the rollout shown."""
+    status = facts.status_shown
+    told = {each.type: each for each in (status.conditions or ())} if status is not None else {}
+    reason = NO_ROLLOUT if facts.shown is None else NOT_STARTED
+    found = []
+    for kind, nothing in (
+        (ConditionType.ALARM_RAISED, "NoAlarm"),
+        (ConditionType.PROMOTION_ALLOWED, reason),
+        (ConditionType.ROLLBACK_ALLOWED, reason),
+    ):
+        condition = told.get(kind)
+        found.append(Finding(kind, "False", nothing) if condition is None else as_finding(condition))
+    if facts.watch_alarm is not None:
+        found[0] = facts.watch_alarm
+    if facts.watch_rollback:
+        found[1] = Finding(ConditionType.PROMOTION_ALLOWED, "False", Reason.REGRESSION_CONFIRMED)
+        found[2] = Finding(ConditionType.ROLLBACK_ALLOWED, "True", Reason.REGRESSION_CONFIRMED)
+    return found
+
+
+def behind_of(facts: LineFacts) -> Finding:
+    """Whether the store has what the status says. What was found missing is written into it again; that it was lost
+    stays told until a later rollout has evidence of its own."""
+    view, kind = facts.view, ConditionType.STORE_BEHIND
+    book = view.snapshot.book
+    if book.trouble is not None:
+        return Finding(kind, "Unknown", "StoreUnreachable", book.trouble)
+    status = facts.status_shown
+    shown = {each.type: each for each in (status.conditions or ())} if status is not None else {}
+    of_rollout = shown.get(kind)
+    if of_rollout is not None and of_rollout.status == "True":
+        return as_finding(of_rollout)
+    if facts.remembered.lost:
+        return Finding(kind, "True", "StoreBehind")
+    before = next((each for each in view.before.conditions or () if each.type == kind), None)
+    if before is not None and before.status == "True":
+        started = None if status is None else status.started_at
+        if started is None or started <= before.last_transition_time:
+            return as_finding(before)
+    return Finding(kind, "False", "StoreCurrent")
+
+
+def _sentence(kind: ConditionType, reason: str) -> str:
+    return ROWS[kind, reason].sentence

@@ -1,0 +1,164 @@
+"""The promoted profile against itself: whether it is known, too old, being measured, or to be measured now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prefillgate.api.kinds.line_status import FloorSeen
+from prefillgate.api.kinds.moments import moment, seconds_of
+from prefillgate.api.kinds.reasons import ConditionType
+from prefillgate.evidence.book_rows import Floor
+from prefillgate.reconcile.answer import LONGEST_LINE, bounded
+from prefillgate.reconcile.effects import StartWork
+from prefillgate.reconcile.findings import Finding
+from prefillgate.reconcile.naming import book_line, floor_key, seed_of
+from prefillgate.reconcile.seen import LineView, RolloutView
+from prefillgate.reconcile.snapshot import FloorFound, WorkKind, WorkSeen, WorkState
+
+CHECKED = ConditionType.INSTRUMENT_CHECKED
+_FINDINGS: dict[str, tuple[str, str]] = {
+    "Sound": ("True", "InstrumentSound"),
+    "Unknown": ("Unknown", "InstrumentUnclear"),
+    "Broken": ("False", "InstrumentBroken"),
+}
+_WORDS = {True: "Sound", False: "Broken", None: "Unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class FloorView:
+    """What is known of the floor. `seen` is the last one of the promoted profile on this replay set, `usable` says
+    that a candidate may be judged by it. `key` is that of a measurement that would be made now."""
+
+    key: str
+    seen: FloorSeen | None
+    usable: bool
+    finding: Finding
+    start: StartWork | None = None
+    keep: Floor | None = None  # to be remembered: it has just ended
+    expires_at: float | None = None
+    retry_at: float | None = None
+
+    @property
+    def broken(self) -> bool:
+        """Whether nothing can be judged here."""
+        return self.usable and self.seen is not None and self.seen.instrument == "Broken"
+
+
+def floor_of(view: LineView, current: RolloutView | None, wanted: bool, may_start: bool) -> FloorView:
+    """The floor at this look. `wanted`: there is something to judge by it, `current` where that is a rollout already.
+    `may_start`: the baseline takes requests, and the line may begin anything."""
+    assert view.promoted is not None and view.snapshot.replay_set is not None and view.snapshot.spec is not None
+    digest, cases = view.promoted.digest, view.snapshot.replay_set.sha256
+    seen, at = _last(view)
+    key = floor_key(digest, cases, at)
+    work = next((each for each in view.snapshot.works if each.key == key), None)
+    keep = None
+    if work is not None and work.state is WorkState.ENDED and work.floor is not None:
+        at = view.now if work.ended_at is None else work.ended_at
+        seen, keep = _seen(work.floor, digest, cases, at), _row(view, work, work.floor, at)
+        work = None
+    expires = None if at is None else at + view.snapshot.spec.floor.max_age_seconds
+    # no idle load: an old one is measured anew once there is something to judge
+    usable = seen is not None and not (wanted and _stale(view, seen, current, expires))
+    due = not usable
+    start = _start(view, key) if due and may_start and _startable(work, view.now) else None
+    return FloorView(
+        key=key,
+        seen=seen,
+        usable=usable,
+        finding=_finding(seen if usable else None, work, start),
+        start=start,
+        keep=keep,
+        expires_at=expires if usable and wanted and not (current is not None and current.started) else None,
+        retry_at=work.retry_at if work is not None and due else None,
+    )
+
+
+def _last(view: LineView) -> tuple[FloorSeen | None, float | None]:
+    """The newest of what the book and the status know, and when it was measured."""
+    assert view.promoted is not None and view.snapshot.replay_set is not None
+    told, row = view.before.floor, view.snapshot.book.floor
+    cases = view.snapshot.replay_set.sha256
+    if told is not None and (told.baseline_digest != view.promoted.digest or told.replay_set_sha256 != cases):
+        told = None
+    if row is not None and (row.baseline != view.promoted.digest or row.replay_set_sha256 != cases):
+        row = None
+    told_at = None if told is None else seconds_of(told.at)
+    if row is None or (told_at is not None and int(row.measured_at) < told_at):
+        return told, told_at
+    if told is not None and told_at == int(row.measured_at):
+        return told, row.measured_at
+    found = FloorFound(row.sound, row.sentence, 0, 0, row.noise_cv, row.identical, row.compared)
+    seen = _seen(found, row.baseline, row.replay_set_sha256, row.measured_at)
+    return seen.model_copy(update={"prefills": None, "bad_prefills": None}), row.measured_at  # the book has them not
+
+
+def _stale(view: LineView, seen: FloorSeen, current: RolloutView | None, expires: float | None) -> bool:
+    """Whether it must be measured again before anything is judged by it: too old, or broken before this rollout came.
+    What has begun goes on by the floor that it began with."""
+    if current is not None and current.started:
+        return False
+    made = view.now if current is None else current.created
+    measured = seconds_of(seen.at) or 0.0
+    broken_before = seen.instrument == "Broken" and measured < made
+    return broken_before or (expires is not None and view.now >= expires)
+
+
+def _startable(work: WorkSeen | None, now: float) -> bool:
+    return work is None or may_start_again(work, now)
+
+
+def may_start_again(work: WorkSeen, now: float) -> bool:
+    """Whether what broke, or was refused, may be begun again now. What was refused is not, unless it says when."""
+    if work.state is WorkState.BROKEN:
+        return work.retry_at is None or work.retry_at <= now
+    return work.state is WorkState.REFUSED and work.retry_at is not None and work.retry_at <= now
+
+
+def _start(view: LineView, key: str) -> StartWork:
+    assert view.promoted is not None
+    return StartWork(key, WorkKind.FLOOR, baseline=view.promoted.digest, seed=seed_of(view.uid, key))
+
+
+def _finding(seen: FloorSeen | None, work: WorkSeen | None, start: StartWork | None) -> Finding:
+    if seen is not None:
+        status, reason = _FINDINGS[seen.instrument]
+        return Finding(CHECKED, status, reason, seen.message or "")  # type: ignore[arg-type]
+    if start is not None or (work is not None and work.state is WorkState.RUNNING):
+        return Finding(CHECKED, "Unknown", "FloorRunning")
+    return Finding(CHECKED, "Unknown", "FloorDue", "" if work is None else work.trouble)
+
+
+def _seen(found: FloorFound, digest: str, cases: str, at: float) -> FloorSeen:
+    share = None
+    if found.identical is not None and found.compared:
+        share = round(10_000 * found.identical / found.compared)
+    return FloorSeen.model_validate(
+        {
+            "baselineDigest": digest,
+            "replaySetSha256": cases,
+            "at": moment(at),
+            "instrument": _WORDS[found.sound],
+            "prefills": found.prefills,
+            "badPrefills": found.bad_prefills,
+            "throughputCvBasisPoints": None if found.noise_cv is None else min(round(10_000 * found.noise_cv), 10_000),
+            "identicalBasisPoints": share,
+            "message": bounded(found.sentence, LONGEST_LINE) or None,
+        }
+    )
+
+
+def _row(view: LineView, work: WorkSeen, found: FloorFound, at: float) -> Floor:
+    assert view.promoted is not None and view.snapshot.replay_set is not None
+    return Floor(
+        line=book_line(view.snapshot.line),
+        baseline=view.promoted.digest,
+        replay_set_sha256=view.snapshot.replay_set.sha256,
+        run=work.run,
+        measured_at=at,
+        sound=found.sound,
+        sentence=found.sentence,
+        identical=found.identical,
+        compared=found.compared,
+        noise_cv=found.noise_cv,
+    )

@@ -1,0 +1,383 @@
+"""The life of one rollout: an ordered list of rules, the first that answers wins.
+
+```
+made -> waits for floor, servers -> screened (-> alarm -> replicate) -> promoted, held, rolled back
+     \\______________ superseded, withdrawn, out of time, could not be measured ______________/
+```
+A rollout that has ended is over: only a person's word changes its status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prefillgate.api.kinds.common import HandledOverride
+from prefillgate.api.kinds.moments import seconds_of
+from prefillgate.api.kinds.reasons import ROWS, ConditionType
+from prefillgate.api.kinds.rollout_status import DecisionStatus, OverrideStatus
+from prefillgate.core.decision import Reason
+from prefillgate.core.verdict import Outcome
+from prefillgate.reconcile import restated
+from prefillgate.reconcile.answer import Answer, answered
+from prefillgate.reconcile.candidates import Candidacy, superseded_by
+from prefillgate.reconcile.effects import StartWork
+from prefillgate.reconcile.findings import Finding
+from prefillgate.reconcile.floor_due import FloorView, may_start_again
+from prefillgate.reconcile.naming import seed_of
+from prefillgate.reconcile.seen import LineView, RolloutView
+from prefillgate.reconcile.snapshot import WorkKind, WorkState
+
+SCREENED, SUCCEEDED, SUPERSEDED = ConditionType.SCREENED, ConditionType.SUCCEEDED, ConditionType.SUPERSEDED
+PATIENCE_SECONDS = 60.0  # a wait is told once it has lasted so long: a busy server comes and goes with every request
+_NO_OVERRIDE = Finding(ConditionType.OVERRIDDEN, "False", "NoOverride")
+_RUNNING = Finding(SUCCEEDED, "Unknown", "Running")
+_CURRENT = Finding(SUPERSEDED, "False", "Current")
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a rollout stands on at this look: whether it can be used, its line's servers and floor, and what a person
+    says of it (`override`, with its condition and its echo)."""
+
+    view: LineView
+    rollout: RolloutView
+    candidacy: Candidacy
+    accepted: Finding
+    endpoints: Finding
+    floor: FloorView | None
+    override: OverrideStatus | None = None
+    overridden: Finding = _NO_OVERRIDE
+    handled: HandledOverride | None = None
+
+    @property
+    def deadline(self) -> float | None:
+        """When it holds for want of time; None: never by the line's spec."""
+        spec = self.view.snapshot.spec
+        seconds = None if spec is None else spec.deadline_seconds
+        return None if seconds is None else self.rollout.created + seconds
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether that is past."""
+        return self.deadline is not None and self.view.now >= self.deadline
+
+    @property
+    def evidence(self) -> DecisionStatus:
+        """What the evidence alone says, as last known."""
+        before = self.rollout.before
+        known = before.evidence_decision or (before.decision if before.counts is not None else None)
+        return known or restated.not_started(self.rollout.created)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What becomes of a rollout. `evidence` is what the evidence alone says, `decision` what is said: another one
+    where something goes before it. `answer` are new numbers, None: those that stand stay."""
+
+    decision: DecisionStatus
+    evidence: DecisionStatus
+    screened: Finding
+    succeeded: Finding = _RUNNING
+    superseded: Finding = _CURRENT
+    by: str | None = None
+    answer: Answer | None = None
+    ended: bool = False
+    may_run: bool = False  # its replay goes on where it runs
+    start: StartWork | None = None
+    look_at: tuple[float, ...] = field(default=())  # when something may be due though nothing changes
+
+
+def life_of(ground: Ground) -> Life:
+    """The first rule that answers."""
+    for rule in RULES:
+        life = rule(ground)
+        if life is not None:
+            return life
+    raise AssertionError("the last rule always answers")
+
+
+def deleting(g: Ground) -> Life | None:
+    """1. Nothing is decided about what goes away."""
+    if not (g.view.deleting or g.rollout.deleting):
+        return None
+    return Life(restated.deleting(g.evidence, g.view.now), g.evidence, _not_started(g))
+
+
+def superseded(g: Ground) -> Life | None:
+    """2. It is about other profiles than the line has now. What the line has cannot be told while it cannot be read."""
+    if not g.view.snapshot.slots or (not g.accepted.holds and g.accepted.reason != "DigestMismatch"):
+        return None
+    over = superseded_by(g.view, g.rollout, g.candidacy)
+    if over is None:
+        return None
+    reason, by = over
+    return Life(
+        restated.superseded(g.evidence, by, g.view.now),
+        g.evidence,
+        _screened_so_far(g),
+        Finding(SUCCEEDED, "False", "Superseded"),
+        Finding(SUPERSEDED, "True", reason, "" if by is None else f"It is {by}."),
+        by=by,
+        ended=True,
+    )
+
+
+def overridden(g: Ground) -> Life | None:
+    """3. A person's word goes before the evidence. A promotion ends the rollout; hold and rollback stop its replay for
+    as long as they stand."""
+    if g.override is None:
+        return None
+    told = said_by_a_person(g.view, g.evidence, g.override)
+    if g.override.verdict == "Promote":
+        how = Finding(SUCCEEDED, "True", "PassedDryRun" if g.view.dry_run else "Promoted")
+        return Life(told, g.evidence, _screened_so_far(g), how, ended=True)
+    expires = seconds_of(g.override.expires)
+    times = _deadline(g) if expires is None else (*_deadline(g), expires)
+    return Life(told, g.evidence, _screened_so_far(g), may_run=True, look_at=times)
+
+
+def answered_finally(g: Ground) -> Life | None:
+    """4. Its replay has come to an answer."""
+    work, book = g.rollout.work, g.view.snapshot.book
+    if work is None or work.state is not WorkState.ENDED or work.verdict is None or book.trouble is not None:
+        return None
+    if work.verdict.decision.decision is Outcome.CONTINUE or _paused(g):
+        return None
+    answer = answered(work.verdict, g.view.now if work.ended_at is None else work.ended_at)
+    said = restated.tried_out(answer.decision) if g.view.dry_run else answer.decision
+    screened = Finding(SCREENED, "True", "ScreenEnded")
+    return Life(said, answer.decision, screened, success_of(answer.decision, g.view.dry_run), answer=answer, ended=True)
+
+
+def said_by_a_person(view: LineView, evidence: DecisionStatus, override: OverrideStatus) -> DecisionStatus:
+    """The decision while a person's word stands before it."""
+    told = restated.overridden(evidence, override, view.now)
+    return restated.tried_out(told) if view.dry_run else told
+
+
+def not_accepted(g: Ground) -> Life | None:
+    """5. What cannot be used is not judged, and goes on once it can."""
+    if g.accepted.holds:
+        return None
+    if g.accepted.status == "Unknown":
+        return Life(g.evidence, g.evidence, _not_started(g))
+    told = restated.held(Reason.SPEC_INVALID, g.accepted.detail, g.evidence, g.view.now)
+    return _late(g) or Life(told, g.evidence, _not_started(g), look_at=_deadline(g))
+
+
+def unavailable(g: Ground) -> Life | None:
+    """6. The candidate takes no requests: a rollback is allowed at once. It is judged on where it comes back."""
+    arm = g.view.snapshot.candidate
+    if arm is None or arm.unavailable is None or not _is_current(g):
+        return None
+    told = restated.unavailable(arm.unavailable, g.evidence, g.view.now)
+    if g.view.dry_run:
+        told = restated.tried_out(told)
+    waiting = Finding(SCREENED, "False", "WaitingForEndpoints") if not g.rollout.started else _screened_so_far(g)
+    return _late(g) or Life(told, g.evidence, waiting, may_run=not g.view.suspended, look_at=_deadline(g))
+
+
+def suspended(g: Ground) -> Life | None:
+    """7. A line that is suspended begins nothing, and goes on where it was."""
+    if not g.view.suspended:
+        return None
+    return _late(g) or Life(g.evidence, g.evidence, Finding(SCREENED, "False", "Suspended"), look_at=_deadline(g))
+
+
+def store_away(g: Ground) -> Life | None:
+    """8. Without its store nothing begins and nothing is lowered."""
+    if g.view.snapshot.book.trouble is None:
+        return None
+    return Life(g.evidence, g.evidence, _screened_so_far(g), may_run=True)
+
+
+def refused(g: Ground) -> Life | None:
+    """9. What the replay was given cannot be used: an Error, and no word about the candidate."""
+    work = g.rollout.work
+    if work is None or work.state is not WorkState.REFUSED or work.retry_at is not None:
+        return None
+    return _could_not_measure(g, Reason.MEASUREMENT_LOST, work.trouble)
+
+
+def instrument_broken(g: Ground) -> Life | None:
+    """10. Where the baseline differs from itself nothing is judged."""
+    if g.floor is None or not g.floor.broken or g.rollout.started:
+        return None
+    seen = g.floor.seen
+    return _could_not_measure(g, Reason.INSTRUMENT_BROKEN, seen.message or "" if seen is not None else "")
+
+
+def late(g: Ground) -> Life | None:
+    """11. Out of time, and no replay runs that would say so itself."""
+    return _late(g)
+
+
+def without_candidate(g: Ground) -> Life | None:
+    """12. Made by hand, while there is no candidate: it waits for one."""
+    if _is_current(g):
+        return None
+    return Life(g.evidence, g.evidence, _not_started(g), look_at=_deadline(g))
+
+
+def waiting_for_floor(g: Ground) -> Life | None:
+    """13. The baseline is compared with itself first."""
+    if g.rollout.started or (g.floor is not None and g.floor.usable):
+        return None
+    waiting = Finding(SCREENED, "False", "WaitingForFloor")
+    times = (*_deadline(g), *((g.floor.retry_at,) if g.floor is not None and g.floor.retry_at is not None else ()))
+    return Life(g.evidence, g.evidence, waiting, look_at=times)
+
+
+def waiting_for_endpoints(g: Ground) -> Life | None:
+    """14. Nobody is asked who takes no requests."""
+    if g.endpoints.holds or g.rollout.running:
+        return None
+    waiting = Finding(SCREENED, "False", "WaitingForEndpoints")
+    expires = (g.floor.expires_at,) if g.floor is not None and g.floor.expires_at is not None else ()
+    return Life(g.evidence, g.evidence, waiting, look_at=(*_deadline(g), *expires))
+
+
+def replayed(g: Ground) -> Life:
+    """15. It is being replayed, or begins to be."""
+    work = g.rollout.work
+    again = work is None or _paused(g) or may_start_again(work, g.view.now)
+    start = _start(g) if again else None
+    answer = None
+    if work is not None and work.verdict is not None and work.verdict.decision.decision is Outcome.CONTINUE:
+        answer = answered(work.verdict, g.view.now)
+    evidence = g.evidence if answer is None else answer.decision
+    screened, waits_until = _screening(g, answer)
+    times = [*_deadline(g), *waits_until]
+    if work is not None and start is None and work.retry_at is not None and work.state is not WorkState.RUNNING:
+        times.append(work.retry_at)
+    return Life(evidence, evidence, screened, answer=answer, may_run=True, start=start, look_at=tuple(times))
+
+
+Rule = Callable[[Ground], Life | None]
+RULES: tuple[Rule, ...] = (
+    deleting,
+    superseded,
+    overridden,
+    answered_finally,
+    not_accepted,
+    unavailable,
+    suspended,
+    store_away,
+    refused,
+    instrument_broken,
+    late,
+    without_candidate,
+    waiting_for_floor,
+    waiting_for_endpoints,
+    replayed,
+)
+
+
+def _is_current(g: Ground) -> bool:
+    return g.candidacy.current is not None and g.candidacy.current.name == g.rollout.name
+
+
+def _paused(g: Ground) -> bool:
+    """Whether its replay has ended for no more than a person's hold or rollback."""
+    work = g.rollout.work
+    if work is None or work.state is not WorkState.ENDED or work.verdict is None:
+        return False
+    decision = work.verdict.decision
+    return decision.reason == Reason.OVERRIDE and decision.decision is not Outcome.PROMOTE
+
+
+def success_of(decision: DecisionStatus, dry_run: bool) -> Finding:
+    """How a rollout ended, by what the evidence says."""
+    if not decision.measured:
+        return Finding(SUCCEEDED, "False", "NotMeasured", decision.sentences[0] if decision.sentences else "")
+    if decision.verdict == "Promote":
+        return Finding(SUCCEEDED, "True", "PassedDryRun" if dry_run else "Promoted")
+    if dry_run:
+        return Finding(SUCCEEDED, "False", "FailedDryRun")
+    return Finding(SUCCEEDED, "False", "RollbackAllowed" if decision.verdict == "Rollback" else "Held")
+
+
+def _could_not_measure(g: Ground, reason: Reason, detail: str) -> Life:
+    told = restated.held(reason, detail, g.evidence, g.view.now)
+    sentence = ROWS[ConditionType.PROMOTION_ALLOWED, reason].sentence
+    ended = Finding(SUCCEEDED, "False", "NotMeasured", f"{sentence} {detail}".strip())
+    return Life(told, told, _screened_so_far(g), ended, ended=True)
+
+
+def _late(g: Ground) -> Life | None:
+    """The end for want of time. A replay that runs, or could go on, says so itself with all that it has measured."""
+    work = g.rollout.work
+    says_itself = g.rollout.running or (work is None and g.rollout.started and g.endpoints.holds and _may_begin(g))
+    if not g.out_of_time or says_itself or g.view.snapshot.book.trouble is not None:
+        return None
+    told = restated.held(Reason.DEADLINE, _why_late(g), g.evidence, g.view.now)
+    return Life(told, told, _screened_so_far(g), Finding(SUCCEEDED, "False", "Held", _why_late(g)), ended=True)
+
+
+def _may_begin(g: Ground) -> bool:
+    return g.accepted.holds and not g.view.suspended and _is_current(g)
+
+
+def _why_late(g: Ground) -> str:
+    if g.rollout.started:
+        return "Its replay could not go on in time."
+    return "It could not begin in time: " + _sentence_of(_waits_for(g))
+
+
+def _waits_for(g: Ground) -> tuple[ConditionType, str]:
+    if g.view.suspended:
+        return SCREENED, "Suspended"
+    if not g.accepted.holds:
+        return g.accepted.type, g.accepted.reason
+    return (g.endpoints.type, g.endpoints.reason) if not g.endpoints.holds else (SCREENED, "WaitingForFloor")
+
+
+def _sentence_of(row: tuple[ConditionType, str]) -> str:
+    return ROWS[row].sentence
+
+
+def _deadline(g: Ground) -> tuple[float, ...]:
+    return () if g.deadline is None else (g.deadline,)
+
+
+def _not_started(g: Ground) -> Finding:
+    return _screened_so_far(g) if g.rollout.started else Finding(SCREENED, "Unknown", "NotStarted")
+
+
+def _screened_so_far(g: Ground) -> Finding:
+    """What stood there before, where that still says something."""
+    for each in g.rollout.before.conditions or ():
+        if each.type == SCREENED and each.reason in ("ScreenEnded", "Screening"):
+            return Finding(SCREENED, each.status, each.reason)
+    return Finding(SCREENED, "Unknown", "NotStarted")
+
+
+def _screening(g: Ground, answer: Answer | None) -> tuple[Finding, tuple[float, ...]]:
+    """How far the first collection is, and when a wait is to be told."""
+    work = g.rollout.work
+    before = _screened_so_far(g)
+    if before.holds or (answer is not None and answer.replicates):
+        return Finding(SCREENED, "True", "ScreenEnded"), ()
+    if work is not None and work.state in (WorkState.BROKEN, WorkState.REFUSED):
+        return Finding(SCREENED, "False", "Screening", f"Interrupted, and tried again: {work.trouble}"), ()
+    if work is not None and work.waiting and (SCREENED, work.waiting) in ROWS:
+        told_at = 0.0 if work.waiting_since is None else work.waiting_since + PATIENCE_SECONDS
+        if g.view.now < told_at:
+            return before if before.reason == "Screening" else Finding(SCREENED, "False", "Screening"), (told_at,)
+        return Finding(SCREENED, "False", work.waiting), ()
+    return Finding(SCREENED, "False", "Screening"), ()
+
+
+def _start(g: Ground) -> StartWork:
+    spec, candidate, promoted = g.rollout.spec, g.view.candidate, g.view.promoted
+    assert spec is not None and candidate is not None and promoted is not None
+    return StartWork(
+        key=g.rollout.uid,
+        kind=WorkKind.JUDGE,
+        baseline=promoted.digest,
+        candidate=candidate.profile.digest,
+        rollout=g.rollout.name,
+        seed=seed_of(g.rollout.uid) if spec.seed is None else spec.seed,
+        must_end_at=g.deadline,
+    )

@@ -1,0 +1,112 @@
+"""The status of a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from prefillgate.api.kinds.common import ProfileSeen
+from prefillgate.api.kinds.line_status import ServingLineStatus
+from prefillgate.api.kinds.reasons import ConditionType
+from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
+from prefillgate.reconcile.candidates import differences_of
+from prefillgate.reconcile.conditions_line import LineFacts, line_findings
+from prefillgate.reconcile.findings import Finding, as_conditions, overridden_finding
+from prefillgate.reconcile.remembered import Remembered
+from prefillgate.reconcile.restated import NOT_STARTED
+from prefillgate.reconcile.seen import LineView, profile_seen
+
+if TYPE_CHECKING:
+    from prefillgate.reconcile.plan import Look
+
+_NOT_CHECKED = Finding(ConditionType.INSTRUMENT_CHECKED, "Unknown", "FloorDue")
+
+
+def line_facts(
+    look: Look, after: LineView, remembered: Remembered, statuses: Mapping[str, ProfileRolloutStatus]
+) -> LineFacts:
+    """What the line's status is made of."""
+    row = look.words.conditions.get(None)
+    promoted_now = after.promoted != look.view.promoted
+    return LineFacts(
+        view=after,
+        candidacy=look.candidacy,
+        accepted=look.accepted,
+        endpoints=look.endpoints,
+        checked=_NOT_CHECKED if promoted_now or look.floor is None else look.floor.finding,
+        remembered=remembered,
+        statuses=statuses,
+        shown=_shown(look, after, remembered),
+        watching=_watching(after),
+        overridden=overridden_finding(row),
+    )
+
+
+def status_of_line(facts: LineFacts, look: Look) -> ServingLineStatus:
+    """The status, its notices left out."""
+    view, before = facts.view, facts.view.before
+    findings = line_findings(facts)
+    told: dict[str, Any] = {
+        "observed_generation": view.generation,
+        "conditions": as_conditions(before.conditions, findings, view.at, view.generation),
+        "current_rollout": facts.shown,
+        "promoted_profile": view.promoted,
+        "previous_profile": view.previous,
+        "rejected_profiles": list(facts.remembered.rejected) or None,
+        "last_handled_override": look.words.line_handled or before.last_handled_override,
+        **_answer(facts),
+        **_candidate(view),
+    }
+    if look.floor is not None and look.floor.seen is not None:
+        told["floor"] = look.floor.seen
+    wish = next((each for each in look.candidacy.reruns if each.on is None), None)
+    if wish is not None:
+        told["last_handled_rerun"] = wish.value
+    return before.model_copy(update=told)
+
+
+def _answer(facts: LineFacts) -> dict[str, Any]:
+    """The columns of a table: what the rollout shown says."""
+    status = facts.status_shown
+    if facts.shown is None:
+        return {"decision": None, "promotion": None, "rollback": None, "prefills": None, "reason": None}
+    decision = None if status is None else status.decision
+    return {
+        "decision": "Continue" if decision is None else decision.verdict,
+        "promotion": "Blocked" if decision is None else decision.promotion,
+        "rollback": "Refused" if decision is None else decision.rollback,
+        "prefills": None if status is None else status.prefills,
+        "reason": NOT_STARTED if decision is None else decision.reason,
+    }
+
+
+def _candidate(view: LineView) -> dict[str, Any]:
+    """What would replace the promoted profile. While no workload can be read it stays as it was."""
+    if not view.snapshot.slots:
+        return {}
+    if view.candidate is None:
+        return {"candidate": None, "differences": None}
+    seen = ProfileSeen.model_validate(profile_seen(view.candidate.profile))
+    return {"candidate": seen, "differences": differences_of(view) or None}
+
+
+def _shown(look: Look, after: LineView, remembered: Remembered) -> str | None:
+    """The rollout that the line tells of: the current one, else the last about this candidate, else the last of all."""
+    names = [each.name for each in after.rollouts]
+    candidates = [look.candidacy.name, None if look.candidacy.last is None else look.candidacy.last.name]
+    if after.candidate is not None and (known := remembered.rejection_of(after.candidate.profile)) is not None:
+        candidates.append(known.rollout)
+    candidates.append(after.before.current_rollout)
+    for name in candidates:
+        if name is not None and (name in names or name == look.candidacy.name):
+            return name
+    return names[-1] if names else None
+
+
+def _watching(view: LineView) -> Finding:
+    kind, spec = ConditionType.WATCHING, view.snapshot.spec
+    if spec is None or spec.watch is None:
+        return Finding(kind, "False", "WatchOff")
+    if view.promoted is None or view.promoted.how == "FirstSeen":
+        return Finding(kind, "False", "NothingPromoted")
+    return Finding(kind, "False", "Suspended") if view.suspended else Finding(kind, "True", "WatchScheduled")

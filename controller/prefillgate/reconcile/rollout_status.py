@@ -1,0 +1,223 @@
+"""The status of a rollout out of its life: what is new stands in it, what stands there stays.
+
+A status is written at transitions alone. The numbers of a rollout that runs are those of its last transition, a quarter
+of its budget among them; the journal has every cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from prefillgate.api.kinds.moments import moment, seconds_of
+from prefillgate.api.kinds.reasons import ConditionType
+from prefillgate.api.kinds.rollout_status import (
+    CountsStatus,
+    DecisionStatus,
+    EvidenceStatus,
+    ProfileRolloutStatus,
+    ReplicateStatus,
+    RolloutProfile,
+)
+from prefillgate.reconcile.answer import LONGEST_SUMMARY, Answer, bounded
+from prefillgate.reconcile.candidates import differences_of
+from prefillgate.reconcile.conditions_rollout import permissions, rollout_findings, standing
+from prefillgate.reconcile.findings import Finding, as_conditions, as_finding
+from prefillgate.reconcile.lifecycle import Ground, Life, said_by_a_person, success_of
+from prefillgate.reconcile.naming import digits_of
+from prefillgate.reconcile.seen import (
+    DIGITS_OF_A_NAME,
+    LineView,
+    RolloutView,
+    Told,
+    profile_seen,
+    refreshed,
+    wire,
+    wire_template,
+)
+
+PARTS = 4  # of the budget at which the numbers are told anew while nothing else happens
+LONGEST_STORE, LONGEST_RUN = 1024, 128
+
+
+def status_of_life(ground: Ground, life: Life) -> ProfileRolloutStatus:
+    """The status of a rollout that had not ended before this look."""
+    rollout, before = ground.rollout, ground.rollout.before
+    answer = life.answer if life.answer is not None and (life.ended or _is_news(before, life.answer)) else None
+    evidence = life.evidence if answer is not None or life.answer is None else ground.evidence
+    decision = life.decision if life.decision != life.evidence else evidence
+    decision = settled(before.decision, decision)
+    told = before.model_copy(
+        update={
+            "observed_generation": rollout.generation,
+            "decision": decision,
+            "evidence_decision": None
+            if _says_the_same(decision, evidence)
+            else settled(before.evidence_decision or before.decision, evidence),
+            "baseline": _baseline(ground),
+            "candidate": _candidate(ground),
+            "summary": before.summary or _summary(ground),
+            "override": ground.override,
+            "last_handled_override": ground.handled or before.last_handled_override,
+            **({} if answer is None else _numbers(rollout, answer)),
+            "started_at": before.started_at or _started(rollout, life),
+            "ended_at": _ended(ground, life),
+            "deadline_at": _deadline(ground),
+            "superseded_by": life.by,
+        }
+    )
+    conditions = as_conditions(
+        before.conditions, rollout_findings(ground, life, told), ground.view.at, rollout.generation
+    )
+    return told.model_copy(update={"conditions": conditions})
+
+
+def settled(before: DecisionStatus | None, now: DecisionStatus) -> DecisionStatus:
+    """The decision, since when it was first this."""
+    if before is not None and _says_the_same(before, now):
+        return now.model_copy(update={"at": before.at})
+    return now
+
+
+def _says_the_same(one: DecisionStatus, other: DecisionStatus) -> bool:
+    words = [(each.verdict, each.promotion, each.rollback, each.reason, each.measured) for each in (one, other)]
+    return words[0] == words[1]
+
+
+def _is_news(before: ProfileRolloutStatus, answer: Answer) -> bool:
+    known = before.evidence_decision or before.decision
+    if known is None or before.counts is None:
+        return True
+    return _stands(known, before.replicates, before.counts) != _stands(
+        answer.decision, answer.replicates, answer.counts
+    )
+
+
+def _stands(decision: DecisionStatus, replicates: list[ReplicateStatus] | None, counts: CountsStatus) -> Hashable:
+    """What is told anew when it changes."""
+    part = PARTS * counts.prefills_used // max(counts.budget, 1)
+    numbered = tuple((each.number, each.ending, each.separation) for each in replicates or ())
+    return decision.verdict, decision.reason, numbered, part
+
+
+def _numbers(rollout: RolloutView, answer: Answer) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "prefills": answer.prefills,
+        "counts": answer.counts,
+        "replicates": answer.replicates or None,
+        "throughput": answer.throughput,
+        "differences": answer.differences or None,
+    }
+    if answer.summary:
+        found["summary"] = answer.summary
+    work = rollout.work
+    if work is not None and work.run:
+        found["evidence"] = EvidenceStatus(
+            store=bounded(work.store, LONGEST_STORE), run=bounded(work.run, LONGEST_RUN), rows=work.rows, head=work.head
+        )
+    return found
+
+
+def _started(rollout: RolloutView, life: Life) -> str | None:
+    work = rollout.work
+    if work is None or (life.answer is None and not work.rows):
+        return None
+    return moment(work.started_at)
+
+
+def _ended(ground: Ground, life: Life) -> str | None:
+    if not life.ended:
+        return None
+    work = ground.rollout.work
+    by_itself = life.answer is not None and work is not None and work.ended_at is not None
+    at = work.ended_at if by_itself and work is not None and work.ended_at is not None else ground.view.now
+    since = None if ground.view.promoted is None else seconds_of(ground.view.promoted.since)
+    return moment(max(at, since or 0.0))
+
+
+def _deadline(ground: Ground) -> str | None:
+    return None if ground.deadline is None else moment(ground.deadline)
+
+
+def _summary(ground: Ground) -> str | None:
+    spec = ground.rollout.spec
+    told = list(spec.differences) if spec is not None else []
+    if not told and _is_about_now(ground.view, ground.rollout):
+        told = differences_of(ground.view)
+    return bounded("; ".join(told), LONGEST_SUMMARY) or None
+
+
+def _is_about_now(view: LineView, rollout: RolloutView) -> bool:
+    baseline = rollout.baseline is None or view.is_promoted(rollout.baseline)
+    return baseline and (rollout.candidate is None or view.is_candidate(rollout.candidate))
+
+
+def _baseline(ground: Ground) -> RolloutProfile | None:
+    view, rollout = ground.view, ground.rollout
+    if rollout.before.baseline is not None:
+        return _resolved(rollout.before.baseline, view)
+    if view.promoted is not None and (rollout.baseline is None or view.is_promoted(rollout.baseline)):
+        if rollout.baseline is None and view.candidate is None:
+            return None
+        return RolloutProfile.model_validate(wire(view.promoted))
+    return _recorded(rollout.baseline)
+
+
+def _candidate(ground: Ground) -> RolloutProfile | None:
+    view, rollout = ground.view, ground.rollout
+    if rollout.before.candidate is not None:
+        return _resolved(rollout.before.candidate, view)
+    if view.candidate is not None and (rollout.candidate is None or view.is_candidate(rollout.candidate)):
+        told = profile_seen(view.candidate.profile) | {"template": wire_template(view.candidate)}
+        return RolloutProfile.model_validate(told)
+    return _recorded(rollout.candidate)
+
+
+def _resolved(seen: RolloutProfile, view: LineView) -> RolloutProfile:
+    better = refreshed(seen, view.snapshot.slots)
+    return seen if better is None else RolloutProfile.model_validate(wire(seen) | better)
+
+
+def _recorded(told: Told | None) -> RolloutProfile | None:
+    if told is None:
+        return None
+    name = digits_of(str(told.get("digest")), DIGITS_OF_A_NAME)
+    return RolloutProfile.model_validate({"name": name, **told})
+
+
+def status_of_ended(ground: Ground) -> ProfileRolloutStatus:
+    """The status of a rollout that ended before this look: a person's word alone changes it.
+
+    What was promoted stays so. Where the word is taken back, what the evidence said stands again.
+    """
+    rollout, before = ground.rollout, ground.rollout.before
+    told = before.model_copy(update={"last_handled_override": ground.handled or before.last_handled_override})
+    evidence = before.evidence_decision or before.decision
+    overridden = before.override is not None or ground.override is not None
+    if evidence is None or not (overridden or ground.overridden != standing(rollout, ConditionType.OVERRIDDEN)):
+        return told
+    override = ground.override
+    decision = evidence if override is None else said_by_a_person(ground.view, evidence, override)
+    decision = settled(before.decision, decision)
+    found: dict[str, Finding] = {each.type: as_finding(each) for each in before.conditions or ()}
+    found |= {each.type: each for each in (*permissions(decision), ground.overridden, _ending(ground, evidence))}
+    return told.model_copy(
+        update={
+            "decision": decision,
+            "evidence_decision": None if override is None else evidence,
+            "override": override,
+            "conditions": as_conditions(before.conditions, found.values(), ground.view.at, rollout.generation),
+        }
+    )
+
+
+def _ending(ground: Ground, evidence: DecisionStatus) -> Finding:
+    """How it ended, with what a person says of it."""
+    before = standing(ground.rollout, ConditionType.SUCCEEDED) or success_of(evidence, ground.view.dry_run)
+    if before.reason in ("Promoted", "Superseded"):
+        return before
+    if ground.override is not None and ground.override.verdict == "Promote":
+        return Finding(ConditionType.SUCCEEDED, "True", "PassedDryRun" if ground.view.dry_run else "Promoted")
+    if ground.override is None and ground.rollout.before.override is not None:
+        return success_of(evidence, ground.view.dry_run)
+    return before

@@ -1,0 +1,287 @@
+"""A look at a line, read: what its status said before, who is the baseline, what its rollouts are about.
+
+```
+snapshot --> LineView --> accepted? floor? servers? --> life of each rollout --> promotion --> status of the line
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from prefillgate.api.kinds.common import ProfileSeen, StatusModel
+from prefillgate.api.kinds.line_status import PromotedProfile, ServingLineStatus
+from prefillgate.api.kinds.moments import moment, seconds_of
+from prefillgate.api.kinds.names import RERUN
+from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec
+from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
+from prefillgate.api.model import validate
+from prefillgate.profiles import Profile
+from prefillgate.reconcile.answer import LONGEST_LINE, bounded
+from prefillgate.reconcile.naming import digits_of
+from prefillgate.reconcile.roles import is_profile
+from prefillgate.reconcile.snapshot import LineSnapshot, Object, RolloutSeen, Slot, SlotProfile, WorkSeen, WorkState
+
+DIGITS_OF_A_NAME = 12
+MOST_SUMMARY, MOST_NOTES = 64, 32
+S = TypeVar("S", bound=StatusModel)
+Told = Mapping[str, Any]  # `digest` and `writtenDigest` of a profile, as a status or a spec has them
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutView:
+    """A rollout of the line, read. `baseline` and `candidate` are what it is about; None: not known yet."""
+
+    name: str
+    uid: str
+    generation: int
+    created: float
+    deleting: bool
+    rerun: str | None  # the annotation
+    spec: ProfileRolloutSpec | None
+    seen: RolloutSeen
+    before: ProfileRolloutStatus
+    baseline: Told | None
+    candidate: Told | None
+    work: WorkSeen | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its status says that it has ended."""
+        return self.before.ended_at is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether it is being replayed."""
+        return self.work is not None and self.work.state is WorkState.RUNNING
+
+    @property
+    def started(self) -> bool:
+        """Whether anything of it may stand in the store."""
+        return self.before.started_at is not None or self.work is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LineView:
+    """A line, read. `candidate` is what would replace the promoted profile; the one that it replaced is none."""
+
+    snapshot: LineSnapshot
+    name: str
+    uid: str
+    generation: int
+    deleting: bool
+    rerun: str | None
+    before: ServingLineStatus
+    promoted: PromotedProfile | None
+    previous: PromotedProfile | None
+    candidate: SlotProfile | None
+    rollouts: tuple[RolloutView, ...]  # oldest first
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self.snapshot.now
+
+    @property
+    def at(self) -> str:
+        """The same as it is written."""
+        return moment(self.snapshot.now)
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether the line only tries out."""
+        return self.snapshot.spec is not None and self.snapshot.spec.dry_run
+
+    @property
+    def suspended(self) -> bool:
+        """Whether nothing may run."""
+        return self.snapshot.spec is not None and self.snapshot.spec.suspend
+
+    @property
+    def settled(self) -> bool:
+        """Whether the servers that were looked at are those of the promoted profile as it is known now."""
+        return self.promoted is not None and self.promoted.digest == self.snapshot.roles.promoted
+
+    def is_present(self, rollout: RolloutView) -> bool:
+        """Whether a rollout is about the promoted profile and the candidate."""
+        return self.is_promoted(rollout.baseline) and self.is_candidate(rollout.candidate)
+
+    def is_promoted(self, told: Told | None) -> bool:
+        """Whether a profile is the promoted one."""
+        return told is not None and self.promoted is not None and same_profile(told, wire(self.promoted))
+
+    def is_candidate(self, told: Told | None) -> bool:
+        """Whether a profile is the candidate."""
+        return told is not None and self.candidate is not None and is_profile(self.candidate.profile, told)
+
+
+def view_of(snapshot: LineSnapshot) -> LineView:
+    """The look, read."""
+    metadata = snapshot.line.get("metadata", {})
+    before = status_of(ServingLineStatus, snapshot.line)
+    works = {work.key: work for work in snapshot.works}
+    rollouts = sorted((_rollout(seen, works) for seen in snapshot.rollouts), key=lambda each: (each.created, each.name))
+    view = LineView(
+        snapshot=snapshot,
+        name=str(metadata.get("name", "")),
+        uid=str(metadata.get("uid", "")),
+        generation=_generation(metadata),
+        deleting="deletionTimestamp" in metadata,
+        rerun=_annotation(metadata, RERUN),
+        before=before,
+        promoted=_promoted(snapshot, before),
+        previous=before.previous_profile,
+        candidate=None,
+        rollouts=tuple(rollouts),
+    )
+    view = replace(view, candidate=_candidate(view))
+    return flipped(view, {each.name: each.before for each in rollouts if each.ended})
+
+
+def flipped(view: LineView, statuses: Mapping[str, ProfileRolloutStatus]) -> LineView:
+    """The line after a promotion by one of its rollouts that its own status does not tell of yet: that rollout's
+    candidate is the promoted profile, what was promoted is the previous one."""
+    for rollout in reversed(view.rollouts):
+        status = statuses.get(rollout.name)
+        promoted = None if status is None else _promoted_by(view, rollout.name, status)
+        if promoted is not None:
+            view = replace(view, promoted=promoted, previous=view.promoted)
+            return replace(view, candidate=_candidate(view))
+    return view
+
+
+def _promoted_by(view: LineView, name: str, status: ProfileRolloutStatus) -> PromotedProfile | None:
+    """The candidate of a rollout that says Promoted, where the line does not know: it is about what the line has for
+    promoted, and ended later than that was."""
+    reason = next((each.reason for each in status.conditions or () if each.type == "Succeeded"), None)
+    if reason != "Promoted" or status.candidate is None or status.baseline is None or status.ended_at is None:
+        return None
+    if view.promoted is None or not view.is_promoted(wire(status.baseline)) or status.ended_at < view.promoted.since:
+        return None
+    override = status.override
+    by_a_person = override is not None and override.verdict == "Promote"
+    since = max(status.ended_at, override.since) if override is not None and by_a_person else status.ended_at
+    own = {"since": since, "how": "Overridden" if by_a_person else "Promoted", "rollout": name}
+    return PromotedProfile.model_validate(wire(status.candidate) | own)
+
+
+def status_of(model: type[S], thing: Object) -> S:
+    """The status as it was read. A field that cannot be read is left out: none of the others is lost for it."""
+    told = thing.get("status")
+    fields = dict(told) if isinstance(told, Mapping) else {}
+    status, wrong = validate(model, fields)
+    while status is None and fields:
+        at_fault = {path[0] for path, _ in wrong if path} & set(fields)
+        fields = {key: value for key, value in fields.items() if at_fault and key not in at_fault}
+        status, wrong = validate(model, fields)
+    assert status is not None, "a status without fields can be read"
+    return status
+
+
+def wire(model: StatusModel) -> dict[str, Any]:
+    """Part of a status as it stands on the wire, what is unknown left out."""
+    return model.model_dump(by_alias=True, exclude_none=True)
+
+
+def same_profile(one: Told, other: Told) -> bool:
+    """Whether two profiles that were written down are the same one: by digest, or as written where one of both was
+    read before its images were resolved."""
+    if one.get("digest") == other.get("digest"):
+        return True
+    unresolved = any(each.get("digest") == each.get("writtenDigest") for each in (one, other))
+    return unresolved and one.get("writtenDigest") == other.get("writtenDigest") is not None
+
+
+def profile_seen(profile: Profile) -> dict[str, Any]:
+    """A profile as a status has it (the wire fields of `ProfileSeen`)."""
+    notes = [bounded(note, LONGEST_LINE) for note in profile.notes]
+    return {
+        "digest": profile.digest,
+        "writtenDigest": profile.written_digest,
+        "name": digits_of(profile.digest, DIGITS_OF_A_NAME),
+        "summary": [bounded(line, LONGEST_LINE) for line in profile.summary()][:MOST_SUMMARY],
+        "notes": notes[:MOST_NOTES],
+    }
+
+
+def refreshed(seen: ProfileSeen, slots: tuple[SlotProfile, ...]) -> dict[str, Any] | None:
+    """The same profile with its images resolved, where it was first seen without and a slot has it with; else None."""
+    told = wire(seen)
+    if seen.digest != seen.written_digest:
+        return None
+    for each in slots:
+        if each.profile.resolved and each.profile.digest != seen.digest and is_profile(each.profile, told):
+            return profile_seen(each.profile)
+    return None
+
+
+def _promoted(snapshot: LineSnapshot, before: ServingLineStatus) -> PromotedProfile | None:
+    """What the status says, its images resolved where they are by now; at the first look the baseline's profile."""
+    seen = before.promoted_profile
+    if seen is not None:
+        better = refreshed(seen, snapshot.slots)
+        return seen if better is None else PromotedProfile.model_validate(wire(seen) | better)
+    first = next((each for each in snapshot.slots if each.slot is Slot.BASELINE), None)
+    if first is None:
+        return None
+    told = profile_seen(first.profile) | {"since": moment(snapshot.now), "how": "FirstSeen"}
+    if first.template is not None:
+        told["template"] = wire_template(first)
+    return PromotedProfile.model_validate(told)
+
+
+def wire_template(slot: SlotProfile) -> dict[str, Any] | None:
+    """Where a slot's template is kept, as it stands on the wire."""
+    return None if slot.template is None else slot.template.model_dump(by_alias=True, exclude_none=True)
+
+
+def _candidate(view: LineView) -> SlotProfile | None:
+    """The candidate of the roles. What was in production before stays in its slot when the other one is promoted: that
+    is no new candidate while the promoted profile stands in a slot of its own."""
+    candidate, promoted, previous = view.snapshot.roles.candidate, view.promoted, view.previous
+    if candidate is None or promoted is None or is_profile(candidate.profile, wire(promoted)):
+        return None
+    if previous is None or not is_profile(candidate.profile, wire(previous)):
+        return candidate
+    in_a_slot = any(is_profile(each.profile, wire(promoted)) for each in view.snapshot.slots)
+    return None if in_a_slot else candidate
+
+
+def _rollout(seen: RolloutSeen, works: Mapping[str, WorkSeen]) -> RolloutView:
+    metadata = seen.thing.get("metadata", {})
+    uid = str(metadata.get("uid", ""))
+    before = status_of(ProfileRolloutStatus, seen.thing)
+    spec = seen.spec
+    return RolloutView(
+        name=str(metadata.get("name", "")),
+        uid=uid,
+        generation=_generation(metadata),
+        created=seconds_of(metadata.get("creationTimestamp")) or 0.0,
+        deleting="deletionTimestamp" in metadata,
+        rerun=_annotation(metadata, RERUN),
+        spec=spec,
+        seen=seen,
+        before=before,
+        baseline=_told(before.baseline, spec and spec.baseline),
+        candidate=_told(before.candidate, spec and spec.candidate),
+        work=works.get(uid),
+    )
+
+
+def _told(seen: ProfileSeen | None, recorded: Any) -> Told | None:
+    if seen is not None:
+        return wire(seen)
+    return None if recorded is None else recorded.model_dump(by_alias=True, include={"digest", "written_digest"})
+
+
+def _generation(metadata: Mapping[str, Any]) -> int:
+    generation = metadata.get("generation", 0)
+    return generation if isinstance(generation, int) else 0
+
+
+def _annotation(metadata: Mapping[str, Any], key: str) -> str | None:
+    annotations = metadata.get("annotations")
+    value = annotations.get(key) if isinstance(annotations, Mapping) else None
+    return value if isinstance(value, str) else None

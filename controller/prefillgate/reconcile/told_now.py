@@ -1,0 +1,76 @@
+"""All that is told at one look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from prefillgate.api.kinds.reasons import ConditionType
+from prefillgate.reconcile.candidates import differences_of
+from prefillgate.reconcile.conditions_line import LineFacts, line_findings
+from prefillgate.reconcile.findings import as_conditions
+from prefillgate.reconcile.lifecycle import Life
+from prefillgate.reconcile.naming import digits_of
+from prefillgate.reconcile.seen import LineView
+from prefillgate.reconcile.telling import OF_LINE, OF_ROLLOUT, Said, event, transitions
+
+if TYPE_CHECKING:
+    from prefillgate.reconcile.plan import Look
+
+
+def told_at_this_look(look: Look, facts: LineFacts, lives: Mapping[str, Life]) -> Said:
+    """Candidate, rollouts made, each transition, promotion and rejection, in the order in which they happen."""
+    said = Said()
+    view = look.view
+    _candidate(said, facts.view)
+    _created(said, look)
+    for rollout in view.rollouts:
+        status = facts.statuses[rollout.name]
+        kinds = OF_ROLLOUT if not look.accepted.holds else (ConditionType.ACCEPTED, *OF_ROLLOUT)
+        transitions(said, rollout.before.conditions, status.conditions or (), kinds, (rollout, status))
+    _fates(said, facts)
+    conditions = as_conditions(view.before.conditions, line_findings(facts), view.at, view.generation)
+    of_watch = (ConditionType.ALARM_RAISED,) if facts.watch_alarm is not None else ()
+    transitions(said, view.before.conditions, conditions, (*OF_LINE, *of_watch))
+    return said
+
+
+def _candidate(said: Said, view: LineView) -> None:
+    """Another candidate than at the look before."""
+    known = view.before.candidate
+    if view.candidate is None or (known is not None and view.is_candidate(known.model_dump(by_alias=True))):
+        return
+    differ = "; ".join(differences_of(view)) or "what differs is not known"
+    digest = view.candidate.profile.digest
+    since = "" if view.promoted is None else view.promoted.since
+    said.tell(event("CandidateChanged", f"{digits_of(digest, 12)}: {differ}.", f"candidate/{digest}/{since}"))
+
+
+def _created(said: Said, look: Look) -> None:
+    for wish in look.candidacy.reruns:
+        on = None if wish.on is None else wish.on.name
+        uid = look.view.uid if wish.on is None else wish.on.uid
+        if wish.refused:
+            said.tell(event("RerunRefused", f"{wish.value}: {wish.refused}.", f"rerun/{uid}/{wish.value}", on))
+    create = look.candidacy.create
+    if create is None:
+        return
+    name, spec = create["metadata"]["name"], create["spec"]
+    reason = "RerunStarted" if "rerunOf" in spec else "RolloutCreated"
+    differ = "; ".join(spec["differences"]) or "what differs is not known"
+    said.tell(event(reason, f"{name}: {differ}.", f"created/{name}"))
+
+
+def _fates(said: Said, facts: LineFacts) -> None:
+    """Who was promoted, who was rejected: events of the line."""
+    view, before = facts.view, facts.view.before
+    promoted, was = view.promoted, before.promoted_profile
+    by_gate = promoted is not None and promoted.how != "FirstSeen"
+    if promoted is not None and was is not None and by_gate and promoted.since != was.since:
+        note = f"{digits_of(promoted.digest, 12)}, by {promoted.rollout}."
+        said.tell(event("ProfilePromoted", note, f"promoted/{promoted.digest}/{promoted.since}"), weighty=True)
+    known = {(each.digest, each.rollout) for each in before.rejected_profiles or ()}
+    for each in facts.remembered.rejected:
+        if (each.digest, each.rollout) not in known:
+            note = f"{digits_of(each.digest, 12)}, by {each.rollout}: {each.reason}."
+            said.tell(event("ProfileRejected", note, f"rejected/{each.digest}/{each.rollout}"), weighty=True)
