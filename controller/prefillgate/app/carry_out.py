@@ -29,7 +29,9 @@ from prefillgate.reconcile.effects import (
     EndWatch,
     KeepFate,
     KeepFloor,
+    KeepNotice,
     KeepWatch,
+    NoticeTold,
     OverrideDone,
     Plan,
     RecordOverride,
@@ -99,6 +101,8 @@ class Hand:
             KeepFloor: self._keep_floor,
             KeepWatch: self._keep_watch,
             EndWatch: self._end_watch,
+            KeepNotice: self._keep_notice,
+            NoticeTold: self._notice_told,
             TakeOverride: self._take,
             OverrideDone: self._done,
             RecordOverride: self._record,
@@ -219,6 +223,15 @@ class Hand:
 
     async def _end_watch(self, cycle: Cycle, order: EndWatch) -> None:
         await self._keeping(lambda: self._means.leading.book.end_watch(order.line))
+
+    async def _keep_notice(self, cycle: Cycle, order: KeepNotice) -> None:
+        await self._keeping(lambda: self._means.leading.book.add_notice(order.notice))
+
+    async def _notice_told(self, cycle: Cycle, order: NoticeTold) -> None:
+        """Its event was written. Where events still wait for the API server the next look tells it again."""
+        if not self._untold:
+            now = self._means.clock.now()
+            await self._keeping(lambda: self._means.leading.book.notice_sent(order.key, now))
 
     async def _take(self, cycle: Cycle, order: TakeOverride) -> None:
         await self._keeping(lambda: self._means.leading.book.take_override(order.override))

@@ -10,7 +10,7 @@ A rollout that has ended is over: only a person's word changes its status.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prefillgate.api.kinds.common import HandledOverride
 from prefillgate.api.kinds.moments import seconds_of
@@ -63,8 +63,21 @@ class Ground:
         return self.deadline is not None and self.view.now >= self.deadline
 
     @property
+    def latest(self) -> Answer | None:
+        """What its replay says now, before any answer."""
+        work = self.rollout.work
+        if work is None or work.verdict is None or work.verdict.decision.decision is not Outcome.CONTINUE:
+            return None
+        return answered(work.verdict, self.view.now)
+
+    @property
+    def last_evidence(self) -> DecisionStatus:
+        """What the evidence alone says, for a rollout that ends now."""
+        return self.evidence if (latest := self.latest) is None else latest.decision
+
+    @property
     def evidence(self) -> DecisionStatus:
-        """What the evidence alone says, as last known."""
+        """What the evidence alone says, as last told."""
         before = self.rollout.before
         known = before.evidence_decision or (before.decision if before.counts is not None else None)
         return known or restated.not_started(self.rollout.created)
@@ -93,7 +106,7 @@ def life_of(ground: Ground) -> Life:
     for rule in RULES:
         life = rule(ground)
         if life is not None:
-            return life
+            return replace(life, answer=ground.latest) if life.ended and life.answer is None else life
     raise AssertionError("the last rule always answers")
 
 
@@ -113,8 +126,8 @@ def superseded(g: Ground) -> Life | None:
         return None
     reason, by = over
     return Life(
-        restated.superseded(g.evidence, by, g.view.now),
-        g.evidence,
+        restated.superseded(g.last_evidence, by, g.view.now),
+        g.last_evidence,
         _screened_so_far(g),
         Finding(SUCCEEDED, "False", "Superseded"),
         Finding(SUPERSEDED, "True", reason, "" if by is None else f"It is {by}."),
@@ -243,9 +256,7 @@ def replayed(g: Ground) -> Life:
     work = g.rollout.work
     again = work is None or _paused(g) or may_start_again(work, g.view.now)
     start = _start(g) if again else None
-    answer = None
-    if work is not None and work.verdict is not None and work.verdict.decision.decision is Outcome.CONTINUE:
-        answer = answered(work.verdict, g.view.now)
+    answer = g.latest
     evidence = g.evidence if answer is None else answer.decision
     screened, waits_until = _screening(g, answer)
     times = [*_deadline(g), *waits_until]
@@ -299,7 +310,7 @@ def success_of(decision: DecisionStatus, dry_run: bool) -> Finding:
 
 
 def _could_not_measure(g: Ground, reason: Reason, detail: str) -> Life:
-    told = restated.held(reason, detail, g.evidence, g.view.now)
+    told = restated.held(reason, detail, g.last_evidence, g.view.now)
     sentence = ROWS[ConditionType.PROMOTION_ALLOWED, reason].sentence
     ended = Finding(SUCCEEDED, "False", "NotMeasured", f"{sentence} {detail}".strip())
     return Life(told, told, _screened_so_far(g), ended, ended=True)
@@ -311,7 +322,7 @@ def _late(g: Ground) -> Life | None:
     says_itself = g.rollout.running or (work is None and g.rollout.started and g.endpoints.holds and _may_begin(g))
     if not g.out_of_time or says_itself or g.view.snapshot.book.trouble is not None:
         return None
-    told = restated.held(Reason.DEADLINE, _why_late(g), g.evidence, g.view.now)
+    told = restated.held(Reason.DEADLINE, _why_late(g), g.last_evidence, g.view.now)
     return Life(told, told, _screened_so_far(g), Finding(SUCCEEDED, "False", "Held", _why_late(g)), ended=True)
 
 

@@ -11,15 +11,17 @@ from prefillgate.reconcile.snapshot import BookSeen
 
 
 async def remembered(book: Book, line: str, floor_of: tuple[str, str] | None, overrides: Iterable[str]) -> BookSeen:
-    """Fates, floor (of a digest and a replay set), watch and handled overrides. A leader that was replaced raises
-    StoreFenced; any other failure of the store is told in `trouble`."""
+    """Fates, floor (of a digest and a replay set), watch, latest notices and handled overrides.
+
+    A leader that was replaced raises StoreFenced; any other failure of the store is told in `trouble`.
+    """
     wanted = tuple(overrides)
 
     def read() -> BookSeen:
         floor = None if floor_of is None else book.floor(line, *floor_of)
         watch = next((each for each in book.watches() if each.line == line), None)
         handled = [key for key in wanted if (taken := book.override(key)) is not None and taken.done_at is not None]
-        return BookSeen(book.fates(line), floor, watch, handled=frozenset(handled))
+        return BookSeen(book.fates(line), floor, watch, book.latest_notices(line), frozenset(handled))
 
     try:
         return await asyncio.to_thread(read)
