@@ -74,7 +74,7 @@ class Eyes:
         assert observed is not None
         return observed.snapshot
 
-    async def until(self, key: str, is_so: Callable[[LineSnapshot], T]) -> T:
+    async def until(self, key: str, is_so: Callable[[LineSnapshot], T | None]) -> T:
         """Look whenever the observer asks for it, until something is so, and return what that was.
 
         The first look is asked for too: a change that nobody tells of makes this fail.

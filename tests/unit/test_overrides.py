@@ -19,7 +19,7 @@ from prefillgate.core.gate import fold
 from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.core.judge import judge
 from prefillgate.reconcile.effects import Effect, OverrideDone, RecordOverride, TakeOverride, Tell
-from prefillgate.reconcile.override_words import keys_in_sight
+from prefillgate.reconcile.override_words import is_new_in, keys_in_sight, owners_of
 from prefillgate.reconcile.overrides import Considered, considered
 from prefillgate.reconcile.snapshot import BookSeen, LineSnapshot, RolloutSeen, WorkKind, WorkSeen, WorkState
 from prefillgate.report.clean import is_clean
@@ -884,3 +884,27 @@ def test_an_annotation_longer_than_a_status_holds_has_a_key_that_fits() -> None:
     key = world.look().standing[ONE].key or ""
     assert key.endswith("/12") and len(key) <= 128
     assert HandledOverride.model_validate(world.rollouts[ONE]["status"]["lastHandledOverride"]).key == key
+
+
+def test_what_is_kept_of_managed_fields_is_who_wrote_the_override_and_when() -> None:
+    fields = {"f:metadata": {"f:annotations": {"f:prefillgate.io/override": {}, "f:else": {}}}, "f:spec": {"f:x": {}}}
+    mine = {"manager": "kubectl-annotate", "operation": "Update", "time": AT, "fieldsV1": fields}
+    kept = owners_of({"metadata": {"managedFields": [mine, {"manager": "other", "fieldsV1": {"f:spec": {}}}]}})
+    owned = {"f:metadata": {"f:annotations": {"f:prefillgate.io/override": {}}}}
+    assert kept == [{"manager": "kubectl-annotate", "time": AT, "fieldsV1": owned}]
+    assert owners_of({"metadata": {}}) == []
+    world = overriding()
+    world.stamped = False
+    world.rollouts[ONE]["metadata"]["managedFields"] = kept
+    assert world.look().standing[ONE].actor == "kubectl-annotate"
+
+
+def test_an_override_is_new_until_it_was_dealt_with() -> None:
+    world = overriding()
+    assert is_new_in(world.rollouts[ONE]) and not is_new_in(world.line)
+    world.look()
+    assert not is_new_in(world.rollouts[ONE])
+    assert is_new_in(world.annotate(ONE, words("hold", actor="alice")).rollouts[ONE])
+    world.annotate(ONE, {}).look()
+    assert not is_new_in(world.rollouts[ONE])
+    assert is_new_in(world.annotate(ONE, words("hold", actor="alice")).rollouts[ONE])

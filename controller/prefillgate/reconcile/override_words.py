@@ -144,6 +144,19 @@ def keys_in_sight(things: Iterable[Object]) -> frozenset[str]:
     return frozenset(keys)
 
 
+def is_new_in(thing: Object) -> bool:
+    """Whether an override stands on an object that was not dealt with yet."""
+    last, wanted = part(HandledOverride, thing, "lastHandledOverride"), asked(thing)
+    return wanted is not None and (last is None or last.key != key_of(wanted, last))
+
+
+def owners_of(thing: Object) -> list[dict[str, Any]]:
+    """Of an object's managedFields what tells who wrote its override, and nothing else."""
+    mine = [entry for entry in _list(_metadata(thing).get("managedFields")) if _manages(entry)]
+    owned: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{OVERRIDE}": {}}}}
+    return [{**{name: each[name] for name in ("manager", "time") if name in each}, "fieldsV1": owned} for each in mine]
+
+
 def actor_of(thing: Object, wanted: Asked, stamped: bool) -> Actor | None:
     """Who asks. Where admission stamps it, its stamp, and None without one; elsewhere whoever manages the annotation,
     for the annotation of the actor could be anybody's word."""

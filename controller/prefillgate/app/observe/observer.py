@@ -23,6 +23,7 @@ from prefillgate.app.observe.reach import Reach
 from prefillgate.app.observe.secrets import Secrets
 from prefillgate.app.observe.services import Services
 from prefillgate.app.observe.settings import ObserveSettings
+from prefillgate.app.observe.stamps import Stamps
 from prefillgate.app.observe.trims import same
 from prefillgate.app.observe.troubles import forbidden_trouble, of_spec, policy_trouble, set_trouble, support
 from prefillgate.app.observe.workloads import Asked, SlotFound, Workloads
@@ -32,6 +33,7 @@ from prefillgate.kube.clock import Clock, SystemClock
 from prefillgate.kube.errors import KubeError
 from prefillgate.kube.objects import PROMOTION_POLICIES, REPLAY_SETS, Object, metadata, name_of, uid_of
 from prefillgate.reconcile.naming import book_line
+from prefillgate.reconcile.override_words import is_new_in, keys_in_sight
 from prefillgate.reconcile.policy_status import policy_status
 from prefillgate.reconcile.replay_set_status import CasesSeen, replay_set_status
 from prefillgate.reconcile.roles import roles_of
@@ -79,7 +81,7 @@ class ClusterObserver:
         self._epochs = Epochs()
         self._touched: Touched = lambda *_: None
         self._refused: dict[str, set[str]] = {}  # kind: lines that were told that it cannot be listed
-        self._stamped = False
+        self._stamps = Stamps(kube, self._clock, settings.stamped_seconds)
 
     # -- what changes
 
@@ -155,14 +157,16 @@ class ClusterObserver:
             return None
         self._epochs.tell(works)
         spec, problems = read_spec(ServingLineSpec, line)
+        rollouts = self._rollouts(key)
+        new_override = any(is_new_in(thing) for thing in (line, *(each.thing for each in rollouts)))
         snapshot = LineSnapshot(
             self._clock.now(),
             line,
             spec,
             problems,
-            rollouts=self._rollouts(key),
+            rollouts=rollouts,
             works=works.seen(uid_of(line)),
-            actors_stamped=self._stamped,
+            actors_stamped=new_override and await self._stamps.in_force(),
         )
         observed = Observed(snapshot) if spec is None else await self._whole(key, spec, Observed(snapshot))
         return await self._with_book(observed, leading)
@@ -270,7 +274,8 @@ class ClusterObserver:
         snapshot = observed.snapshot
         promoted, replay_set = snapshot.roles.promoted, snapshot.replay_set
         floor_of = None if promoted is None or replay_set is None else (promoted, replay_set.sha256)
-        book = await remembered(leading.book, book_line(snapshot.line), floor_of, ())
+        overrides = keys_in_sight([snapshot.line, *(each.thing for each in snapshot.rollouts)])
+        book = await remembered(leading.book, book_line(snapshot.line), floor_of, overrides)
         return replace(observed, snapshot=replace(snapshot, book=book))
 
     def _rollouts(self, line: str) -> tuple[RolloutSeen, ...]:

@@ -37,4 +37,4 @@ class ObserveSettings:
     probe: ProbePace = field(default_factory=ProbePace)
     pace: Pace = field(default_factory=Pace)
     sync_seconds: float = 5.0  # how long a look waits for a first list
-    stamped_seconds: float = 300.0  # how often the admission policies are looked up
+    stamped_seconds: float = 5.0  # how long an answer is believed about the policies that stamp who overrides

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from prefillgate.kube.objects import Object, lean, metadata
+from prefillgate.reconcile.override_words import owners_of
 
 Trim = Callable[[Object], Object]
 
@@ -19,8 +20,9 @@ _TEMPLATED = ("ReplicaSet", "StatefulSet")  # owners whose template is kept, so 
 
 
 def own_kind(obj: Object) -> Object:
-    """Of our own kinds: everything but what the API server keeps for itself."""
-    return lean(obj)
+    """Of our own kinds: everything but what the API server keeps for itself, and of that who wrote an override."""
+    kept, owners = lean(obj), owners_of(obj)
+    return {**kept, "metadata": {**metadata(kept), "managedFields": owners}} if owners else kept
 
 
 def stub(obj: Object) -> Object:
