@@ -887,10 +887,13 @@ def test_an_annotation_longer_than_a_status_holds_has_a_key_that_fits() -> None:
 
 
 def test_what_is_kept_of_managed_fields_is_who_wrote_the_override_and_when() -> None:
-    fields = {"f:metadata": {"f:annotations": {"f:prefillgate.io/override": {}, "f:else": {}}}, "f:spec": {"f:x": {}}}
+    fields: dict[str, Any] = {
+        "f:metadata": {"f:annotations": {"f:prefillgate.io/override": {}, "f:else": {}}},
+        "f:spec": {"f:x": {}},
+    }
     mine = {"manager": "kubectl-annotate", "operation": "Update", "time": AT, "fieldsV1": fields}
     kept = owners_of({"metadata": {"managedFields": [mine, {"manager": "other", "fieldsV1": {"f:spec": {}}}]}})
-    owned = {"f:metadata": {"f:annotations": {"f:prefillgate.io/override": {}}}}
+    owned: dict[str, Any] = {"f:metadata": {"f:annotations": {"f:prefillgate.io/override": {}}}}
     assert kept == [{"manager": "kubectl-annotate", "time": AT, "fieldsV1": owned}]
     assert owners_of({"metadata": {}}) == []
     world = overriding()
