@@ -94,7 +94,7 @@ def counts(prefills: int, bad: int = 0) -> ArmCounts:
 
 
 def verdict(
-    outcome: Outcome = Outcome.CONTINUE,
+    outcome: Outcome = Outcome.HOLD,
     reason: str = "MoreEvidenceNeeded",
     prefills: int = 1,
     bad: int = 0,
@@ -298,10 +298,10 @@ class World:
         return self.rollouts[name]
 
     def _start(self, order: StartWork) -> None:
-        self.started.append(order)
         known = self.works.get(order.key)
         if known is not None and known.state is WorkState.RUNNING:
-            return
+            return  # it goes on with the servers seen now
+        self.started.append(order)
         kept = self.journals.get(order.key)
         if kept is not None and order.kind is not WorkKind.WATCH:
             self.works[order.key] = kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from prefillgate.reconcile.naming import (
     rollout_name,
     seed_of,
     watch_key,
+    watch_number,
 )
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
@@ -61,19 +63,29 @@ def test_a_rerun_is_named_by_who_was_asked_with_which_value() -> None:
     assert len(others) == 3
 
 
-def test_each_measurement_of_the_floor_and_each_promotion_s_watch_has_a_key_of_its_own() -> None:
-    keys = [
+def test_each_measurement_of_the_floor_and_each_replay_of_a_watch_has_a_key_that_can_name_its_run() -> None:
+    since = "2026-11-30T10:00:00Z"
+    floors = [
         floor_key(DIGEST, "a" * 64, None),
         floor_key(DIGEST, "b" * 64, None),
         floor_key(DIGEST, "a" * 64, 1.0),
         floor_key(DIGEST, "a" * 64, 2.0),
-        watch_key(DIGEST, "2026-11-30T10:00:00Z"),
-        watch_key(DIGEST, "2026-11-30T10:00:01Z"),
+        floor_key(DIGEST[:-1] + "0", "a" * 64, None),
     ]
-    assert len(set(keys)) == len(keys)
-    assert keys[0] == floor_key(DIGEST, "a" * 64, None)
-    assert [key.rpartition("/")[0] for key in keys] == [f"floor/{DIGEST}"] * 4 + [f"watch/{DIGEST}"] * 2
-    assert {len(key.rpartition("/")[2]) for key in keys} == {8}
+    watches = [
+        watch_key(DIGEST, since, 1),
+        watch_key(DIGEST, since, 12),
+        watch_key(DIGEST, "2026-11-30T10:00:01Z", 1),
+        watch_key(DIGEST[:-1] + "0", since, 1),
+    ]
+    assert len({*floors, *watches}) == 9
+    assert all(re.fullmatch("floor-0123456789ab-[0-9a-f]{8}", key) for key in floors)
+    assert all(re.fullmatch("watch-0123456789ab-[0-9a-f]{8}-[0-9]+", key) for key in watches)
+    assert floors[0] == floor_key(DIGEST, "a" * 64, None)
+    assert [watch_number(DIGEST, since, key) for key in [*watches, None, "", floors[0], "x-1", watches[0] + "x"]] == [
+        *(1, 12, 0, 0),
+        *(0, 0, 0, 0, 0),
+    ]
 
 
 def test_a_seed_is_the_same_for_the_same_parts_and_fits_into_json() -> None:

@@ -193,7 +193,7 @@ def seed_of(asked: Asked) -> int:
 
 def differences_told(asked: Asked) -> tuple[Difference, ...]:
     """What the rollout is about, as its templates tell, and what the line declares beside that."""
-    rollout = next((each.spec for each in asked.snapshot.rollouts if _uid(each.thing) == asked.order.rollout), None)
+    rollout = next((each.spec for each in asked.snapshot.rollouts if _uid(each.thing) == asked.order.key), None)
     found = {each.name: each for each in _of_profiles(asked, rollout)}
     for model in asked.spec.declared_differences:
         found.setdefault(model.name, Difference(AREAS[model.area], model.name, model.baseline, model.candidate))

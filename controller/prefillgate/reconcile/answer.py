@@ -84,10 +84,9 @@ def answered(verdict: Verdict, at: float) -> Answer:
 
 def decision_of(decision: Decision, at: float) -> DecisionStatus:
     """The answer of the core. What it would have gone on with is Continue here: a rollout is not asked once."""
-    goes_on = decision.decision is Outcome.HOLD and decision.reason in _GOES_ON
     return DecisionStatus.model_validate(
         {
-            "verdict": DECISION_WORDS[Outcome.CONTINUE if goes_on else decision.decision],
+            "verdict": DECISION_WORDS[Outcome.CONTINUE if goes_on(decision) else decision.decision],
             "promotion": decision.promotion.value,
             "rollback": decision.rollback.value,
             "reason": bounded(decision.reason, LONGEST_WORD),
@@ -98,6 +97,12 @@ def decision_of(decision: Decision, at: float) -> DecisionStatus:
             "at": moment(at),
         }
     )
+
+
+def goes_on(decision: Decision) -> bool:
+    """Whether it is no answer yet: the core holds with what it would go on for."""
+    held = decision.decision is Outcome.HOLD and decision.reason in _GOES_ON
+    return held or decision.decision is Outcome.CONTINUE
 
 
 def prefills_of(candidate: ArmCounts) -> str:

@@ -18,22 +18,26 @@ from prefillgate.reconcile.snapshot import WorkKind
 
 @dataclass(frozen=True, slots=True)
 class StartWork:
-    """Begin a replay, or go on with it where its run stands in the store. Nothing where it runs already.
+    """Begin a replay, or go on with it where its run stands in the store. Where it runs, it is told of the servers that
+    are seen now.
 
-    `key` makes it one, and another key is another run: the rollout's uid, and for a floor and a watch what
-    `prefillgate.reconcile.naming` makes (`floor/<digest>/...`, another for each measurement; `watch/<digest>/...`, one
-    for each promotion, begun again whenever it is due). Digests are those of the arms; of a floor and a watch
-    `candidate` is None and the promoted profile is asked.
+    `key` makes it one, names its run, and another key is another run: the rollout's uid, and for a floor and a watch
+    what `prefillgate.reconcile.naming` makes, another for each measurement (`floor-...`) and for each small replay
+    (`watch-...-3`). Digests are those of the arms. Of a floor `baseline` alone is asked. Of a watch that is the
+    promoted profile, `after` is the run of the replay before it, and `previous` the profile that a replicate would be
+    compared with (`spec.watch.previous` says where its servers come from).
     """
 
     key: str
     kind: WorkKind
     baseline: str
     candidate: str | None = None
-    rollout: str | None = None
+    rollout: str | None = None  # its name
     seed: int | None = None
     must_end_at: float | None = None
     prefills: int | None = None  # of one replay of a watch
+    after: str | None = None
+    previous: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def _stale(view: LineView, seen: FloorSeen, current: RolloutView | None, expires
 
 
 def _startable(work: WorkSeen | None, now: float) -> bool:
-    return work is None or may_start_again(work, now)
+    return work is None or work.state is WorkState.RUNNING or may_start_again(work, now)
 
 
 def may_start_again(work: WorkSeen, now: float) -> bool:

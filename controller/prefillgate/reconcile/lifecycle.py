@@ -19,7 +19,7 @@ from prefillgate.api.kinds.rollout_status import DecisionStatus, OverrideStatus
 from prefillgate.core.decision import Reason
 from prefillgate.core.verdict import Outcome
 from prefillgate.reconcile import restated
-from prefillgate.reconcile.answer import Answer, answered
+from prefillgate.reconcile.answer import Answer, answered, goes_on
 from prefillgate.reconcile.candidates import Candidacy, superseded_by
 from prefillgate.reconcile.effects import StartWork
 from prefillgate.reconcile.findings import Finding
@@ -66,7 +66,7 @@ class Ground:
     def latest(self) -> Answer | None:
         """What its replay says now, before any answer."""
         work = self.rollout.work
-        if work is None or work.verdict is None or work.verdict.decision.decision is not Outcome.CONTINUE:
+        if work is None or work.verdict is None or not goes_on(work.verdict.decision):
             return None
         return answered(work.verdict, self.view.now)
 
@@ -155,7 +155,7 @@ def answered_finally(g: Ground) -> Life | None:
     work, book = g.rollout.work, g.view.snapshot.book
     if work is None or work.state is not WorkState.ENDED or work.verdict is None or book.trouble is not None:
         return None
-    if work.verdict.decision.decision is Outcome.CONTINUE or _paused(g):
+    if _paused(g):
         return None
     answer = answered(work.verdict, g.view.now if work.ended_at is None else work.ended_at)
     said = restated.tried_out(answer.decision) if g.view.dry_run else answer.decision
@@ -206,11 +206,17 @@ def store_away(g: Ground) -> Life | None:
 
 
 def refused(g: Ground) -> Life | None:
-    """9. What the replay was given cannot be used: an Error, and no word about the candidate."""
+    """9. What the replay was given cannot be used: an Error, and no word about the candidate. Where that may be mended
+    (a store restored, a model loaded) it is tried again, seldom."""
     work = g.rollout.work
-    if work is None or work.state is not WorkState.REFUSED or work.retry_at is not None:
+    if work is None or work.state is not WorkState.REFUSED:
         return None
-    return _could_not_measure(g, Reason.MEASUREMENT_LOST, work.trouble)
+    if work.retry_at is None:
+        return _could_not_measure(g, Reason.MEASUREMENT_LOST, work.trouble)
+    told = restated.held(Reason.MEASUREMENT_LOST, work.trouble, g.evidence, g.view.now)
+    start = _start(g) if _is_current(g) and g.endpoints.holds and may_start_again(work, g.view.now) else None
+    times = (*_deadline(g), work.retry_at)
+    return _late(g) or Life(told, g.evidence, _screened_so_far(g), may_run=True, start=start, look_at=times)
 
 
 def instrument_broken(g: Ground) -> Life | None:
@@ -254,13 +260,13 @@ def waiting_for_endpoints(g: Ground) -> Life | None:
 def replayed(g: Ground) -> Life:
     """15. It is being replayed, or begins to be."""
     work = g.rollout.work
-    again = work is None or _paused(g) or may_start_again(work, g.view.now)
-    start = _start(g) if again else None
+    wanted = work is None or work.state is WorkState.RUNNING or _paused(g) or may_start_again(work, g.view.now)
+    start = _start(g) if wanted and g.endpoints.holds else None
     answer = g.latest
     evidence = g.evidence if answer is None else answer.decision
     screened, waits_until = _screening(g, answer)
     times = [*_deadline(g), *waits_until]
-    if work is not None and start is None and work.retry_at is not None and work.state is not WorkState.RUNNING:
+    if work is not None and work.state is WorkState.BROKEN and work.retry_at is not None:
         times.append(work.retry_at)
     return Life(evidence, evidence, screened, answer=answer, may_run=True, start=start, look_at=tuple(times))
 

@@ -9,6 +9,7 @@ from prefillgate.api.kinds.names import LONGEST_LINE_NAME
 from prefillgate.reconcile.snapshot import Object
 
 DIGITS = 8  # of a digest in names
+DIGITS_OF_A_RUN = 12
 SEEDS = 2**53  # whole numbers below it are the same in JSON and here
 
 
@@ -46,13 +47,23 @@ def rerun_name(line: str, digest: str, asked_on: str, value: str) -> str:
 
 
 def floor_key(digest: str, replay_set_sha256: str, last: float | None) -> str:
-    """The key of a measurement of the floor, after the one that ended at `last`."""
-    return f"floor/{digest}/{_hashed(replay_set_sha256, repr(last))[:DIGITS]}"
+    """The key of a measurement of the floor, after the one that ended at `last`: `floor-DIGITS-...`."""
+    return f"floor-{digits_of(digest, DIGITS_OF_A_RUN)}-{_hashed(digest, replay_set_sha256, repr(last))[:DIGITS]}"
 
 
-def watch_key(digest: str, since: str) -> str:
-    """The key of the watch of a profile that is the promoted one since a moment."""
-    return f"watch/{digest}/{_hashed(since)[:DIGITS]}"
+def watch_key(digest: str, since: str, number: int) -> str:
+    """The key of a small replay of a profile that is the promoted one since a moment: `watch-DIGITS-...-NUMBER`."""
+    return f"{_watch_stem(digest, since)}-{number}"
+
+
+def watch_number(digest: str, since: str, key: str | None) -> int:
+    """The number in such a key; 0 for one of another promotion, and for none."""
+    stem, _, number = (key or "").rpartition("-")
+    return int(number) if stem == _watch_stem(digest, since) and number.isascii() and number.isdecimal() else 0
+
+
+def _watch_stem(digest: str, since: str) -> str:
+    return f"watch-{digits_of(digest, DIGITS_OF_A_RUN)}-{_hashed(digest, since)[:DIGITS]}"
 
 
 def seed_of(*parts: str) -> int:
