@@ -10,9 +10,9 @@ from prefillgate.api.kinds.arms import Endpoint, PodsEndpoint
 from prefillgate.app.observe.config import ConfigMaps
 from prefillgate.app.observe.pods import is_leaving, refused_pods, server_of, started_at, stuck, unavailable
 from prefillgate.app.observe.services import Services
-from prefillgate.app.observe.workloads import SlotFound, Workloads, template_in
+from prefillgate.app.observe.slots import PodFound, SlotFound
 from prefillgate.core.cells import BASELINE
-from prefillgate.kube.objects import Object, metadata, name_of, uid_of
+from prefillgate.kube.objects import Object, metadata, name_of
 from prefillgate.profiles import ArmMatch, Profile, ProfileError, arm_of, image_ids_of
 from prefillgate.profiles.record import RecordedPart
 from prefillgate.reconcile.roles import is_profile
@@ -43,15 +43,6 @@ class ToldByStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
-    """The pods of a slot by arm. `neither` says of those that are left which they are, and why."""
-
-    baseline: tuple[Object, ...] = ()
-    candidate: tuple[Object, ...] = ()
-    neither: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Arms:
     """Both arms, and the slot by which the servers of each are asked."""
 
@@ -64,7 +55,6 @@ class Arms:
 class Sorting:
     """Tells the pods of a line apart."""
 
-    workloads: Workloads
     config_maps: ConfigMaps
     services: Services
     _matches: dict[tuple[Any, ...], ArmMatch] = field(default_factory=dict)
@@ -147,50 +137,43 @@ class Sorting:
     def _pods(self, wanted: _Wanted, slot: SlotFound, said: bool) -> tuple[tuple[Object, ...], tuple[str, ...]]:
         """The pods of a slot that run the profile, and of those of neither arm which and why."""
         if slot.workload is None:
-            return (slot.pods, ()) if said else ((), ())
+            return (tuple(each.obj for each in slot.pods), ()) if said else ((), ())
         mine: list[Object] = []
         notes: list[str] = []
         for pod in slot.pods:
-            changed = self._config_changed(pod, slot)
-            if changed:
-                notes.append(
-                    f"pod {name_of(pod)} is of neither arm: ConfigMap {', '.join(changed)} was changed after it "
-                    "started (restart it, or give each version of a ConfigMap a name of its own)"
-                )
-                continue
-            match = self._match(pod, wanted, slot)
-            if isinstance(match, str):
-                notes.append(f"pod {name_of(pod)} is of neither arm: {match}")
-            elif match.arm is None:
-                if not is_leaving(pod):
-                    notes.append(f"pod {name_of(pod)} is of neither arm: {match.why_not or 'it runs another profile'}")
-            elif (match.arm == BASELINE) is wanted.is_baseline:
-                mine.append(pod)
+            why = self._why_neither(pod, wanted, slot)
+            if isinstance(why, str):
+                if not is_leaving(pod.obj):
+                    notes.append(f"pod {name_of(pod.obj)} is of neither arm: {why}")
+            elif (why.arm == BASELINE) is wanted.is_baseline:
+                mine.append(pod.obj)
         return tuple(mine), tuple(notes)
 
-    def _config_changed(self, pod: Object, slot: SlotFound) -> tuple[str, ...]:
-        started = started_at(pod, slot.container)
-        names = [key.partition("/")[2] for kind, key in slot.uses if kind == "ConfigMap"]
-        if started is None or not names:
-            return ()
-        return self.config_maps.changed_since(str(metadata(pod).get("namespace")), names, started)
+    def _why_neither(self, pod: PodFound, wanted: _Wanted, slot: SlotFound) -> ArmMatch | str:
+        """The arm of a pod, or why it is of none."""
+        started = started_at(pod.obj, slot.container)
+        if started is not None and pod.config_maps:
+            changed = self.config_maps.changed_since(slot.namespace, pod.config_maps, started)
+            if changed:
+                return (
+                    f"ConfigMap {', '.join(changed)} was changed after it started (restart it, or give each version of "
+                    "a ConfigMap a name of its own)"
+                )
+        match = self._match(pod, wanted)
+        if isinstance(match, str) or match.arm is not None:
+            return match
+        return match.why_not or "it runs another profile"
 
-    def _match(self, pod: Object, wanted: _Wanted, slot: SlotFound) -> ArmMatch | str:
-        keeper = self.workloads.template_keeper(pod)
-        template = None if keeper is None else template_in(keeper)
-        if slot.sources is None or (keeper is not None and template is None):
-            return "its template is not known"
-        names = [key.partition("/")[2] for _, key in slot.uses]
-        space = str(metadata(pod).get("namespace"))
-        images = tuple(sorted(image_ids_of(pod).items()))
+    def _match(self, pod: PodFound, wanted: _Wanted) -> ArmMatch | str:
+        if pod.sources is None:
+            return "the template that it was made from is not there any more"
         told = (wanted.baseline, wanted.candidate)
-        mark: tuple[Any, ...] = (uid_of(keeper or pod), images, self.config_maps.versions(space, names))
-        mark += tuple(None if each is None else (each.digest, each.written_digest) for each in told)
-        mark += (slot.sources.container, slot.sources.ignored, slot.sources.seal.more, _role(pod))
+        digests = tuple(None if each is None else (each.digest, each.written_digest) for each in told)
+        mark = (*pod.mark, tuple(sorted(image_ids_of(pod.obj).items())), digests, _role(pod.obj))
         known = self._matches.get(mark)
         if known is None:
             try:
-                known = arm_of(pod, told, slot.sources, template)
+                known = arm_of(pod.obj, told, pod.sources, pod.template)
             except ProfileError as error:
                 return f"its profile cannot be made out ({error})"
             if len(self._matches) >= MOST_MATCHES:

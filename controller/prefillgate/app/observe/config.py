@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from prefillgate.app.observe.held import Held
 from prefillgate.app.observe.trims import data_changed_at
 from prefillgate.kube.client import Kube
 from prefillgate.kube.objects import CONFIG_MAPS, Ref, uid_of, version_of
-from prefillgate.profiles import config_map_data, used_config_maps
+from prefillgate.profiles import config_map_data
 
 Data = Mapping[str, str]
 
@@ -30,10 +29,6 @@ class ConfigMaps:
     kube: Kube
     held: Held
     _kept: dict[str, _Kept] = field(default_factory=dict)
-
-    def used(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
-        """Names of the ConfigMaps that a pod spec uses. Raises `ProfileError`."""
-        return used_config_maps(spec)
 
     async def read(self, namespace: str, names: Iterable[str]) -> dict[str, Data]:
         """Contents by name; one that is not there is left out. Raises KubeError."""
@@ -74,7 +69,6 @@ class ConfigMaps:
         kept = (self._kept.get(f"{namespace}/{name}") for name in sorted(names))
         return tuple("" if each is None else f"{each.uid}/{each.version}" for each in kept)
 
-    def forget(self, keys: Iterable[str]) -> None:
-        """Contents that no line uses any more."""
-        for key in keys:
-            self._kept.pop(key, None)
+    def forget(self, key: str) -> None:
+        """It is gone, or no line uses it any more."""
+        self._kept.pop(key, None)

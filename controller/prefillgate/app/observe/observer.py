@@ -23,10 +23,11 @@ from prefillgate.app.observe.reach import Reach
 from prefillgate.app.observe.secrets import Secrets
 from prefillgate.app.observe.services import Services
 from prefillgate.app.observe.settings import ObserveSettings
+from prefillgate.app.observe.slots import Asked, SlotFound
 from prefillgate.app.observe.stamps import Stamps
 from prefillgate.app.observe.trims import same
 from prefillgate.app.observe.troubles import forbidden_trouble, of_spec, policy_trouble, set_trouble, support
-from prefillgate.app.observe.workloads import Asked, SlotFound, Workloads
+from prefillgate.app.observe.workloads import Workloads
 from prefillgate.app.seams import Leading, Observed, StatusWanted, Touched, Way, Works
 from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import Clock, SystemClock
@@ -63,10 +64,10 @@ class ClusterObserver:
         self._concerned = Concerned(self._kinds)
         self._secrets = Secrets(kube, self._clock)
         self._policies = Policies()
-        config_maps = ConfigMaps(kube, self._kinds["ConfigMap"])
+        self._config_maps = config_maps = ConfigMaps(kube, self._kinds["ConfigMap"])
         seconds = settings.sync_seconds
         self._workloads = Workloads(self._kinds, self._kin, config_maps, settings.seal_key, seconds)
-        self._sorting = Sorting(self._workloads, config_maps, Services(kube, self._kinds, self._clock, seconds))
+        self._sorting = Sorting(config_maps, Services(kube, self._kinds, self._clock, seconds))
         self._reach = Reach(settings.addresses, settings.probe, self._clock, self._line_touched)
         self._cases = Cases(
             kube,
@@ -132,6 +133,8 @@ class ClusterObserver:
         if kind == _LINE:
             self._reach.keep(key, set())
             self._epochs.forget(key)
+        elif kind == "ConfigMap":
+            self._config_maps.forget(key)
         elif kind == _POLICY:
             self._policies.forget(key)
         elif kind == _SET:

@@ -16,7 +16,7 @@ TEMPLATE_DIGEST = "templateDigest"  # beside a ReplicaSet's metadata: which temp
 HASH_LABEL = "pod-template-hash"
 _META = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
 _POD_STATUS: tuple[str, ...] = ("phase", "podIP", "startTime", "reason", "message")
-_TEMPLATED = ("ReplicaSet", "StatefulSet")  # owners whose template is kept, so that the pod's own spec need not be
+TEMPLATED = ("ReplicaSet", "StatefulSet")  # owners whose template is kept, so that the pod's own spec need not be
 
 
 def own_kind(obj: Object) -> Object:
@@ -41,12 +41,12 @@ def pod(obj: Object) -> Object:
     meta = _meta(obj, "labels", "ownerReferences")
     owner = controller(obj)
     spec = _of(obj, "spec")
-    if owner is not None and owner.get("kind") in _TEMPLATED:
+    if owner is not None and owner.get("kind") in TEMPLATED:
         containers = [
             {"name": each.get("name"), "ports": each.get("ports") or []} for each in _each(spec, "containers")
         ]
         spec = {"containers": containers}
-    if owner is None or owner.get("kind") not in _TEMPLATED:
+    if owner is None or owner.get("kind") not in TEMPLATED:
         meta = _meta(obj, "labels", "ownerReferences", "annotations")
     status = _of(obj, "status")
     kept: Object = {key: status[key] for key in _POD_STATUS if key in status}

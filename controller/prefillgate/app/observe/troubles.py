@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from prefillgate.api.errors import PolicyError
 from prefillgate.api.kinds.arms import Endpoint
 from prefillgate.api.kinds.serving_line import ServingLineSpec
-from prefillgate.app.observe.workloads import rules_said
+from prefillgate.app.observe.unread import rules_said
 from prefillgate.engines.registry import engine_names
 from prefillgate.reconcile.snapshot import Slot, Trouble
 

@@ -13,10 +13,11 @@ from prefillgate.app.observe.config import ConfigMaps
 from prefillgate.app.observe.held import Held, Kin
 from prefillgate.app.observe.index import selects
 from prefillgate.app.observe.kinds import Kinds
-from prefillgate.app.observe.trims import TEMPLATE_DIGEST, controller, template_digest
+from prefillgate.app.observe.slots import Asked, PodFound, SlotFound
+from prefillgate.app.observe.trims import TEMPLATE_DIGEST, TEMPLATED, controller, template_digest
+from prefillgate.app.observe.unread import no_template, not_listed, synthetic, unreadable, words_of
 from prefillgate.engines.registry import AUTO
-from prefillgate.kube.errors import Forbidden, KubeError
-from prefillgate.kube.objects import Object, label, metadata, name_of, uid_of
+from prefillgate.kube.objects import Object, key_of, label, metadata, name_of, uid_of
 from prefillgate.profiles import (
     Profile,
     ProfileError,
@@ -25,87 +26,46 @@ from prefillgate.profiles import (
     image_ids_of,
     inline_profile,
     profile_of,
-    rules_for,
+    used_config_maps,
 )
-from prefillgate.profiles.fields import at_path
-from prefillgate.reconcile.snapshot import Slot, SlotProfile, Trouble
+from prefillgate.reconcile.snapshot import Slot, Trouble
 
 KSERVE = ("InferenceService", "LLMInferenceService")
 KSERVE_LABEL = "serving.kserve.io/inferenceservice"
 REVISION_LABEL = "controller-revision-hash"
 _DEEPEST = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A line whose slots are looked at."""
-
-    namespace: str
-    spec: ServingLineSpec
-
-    def arm(self, slot: Slot) -> Arm:
-        """What the spec says of a slot."""
-        return self.spec.baseline if slot is Slot.BASELINE else self.spec.candidate_arm
-
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """Those that are written; a candidate that is left out is the baseline's own workload."""
-        return (Slot.BASELINE,) if self.spec.candidate is None else (Slot.BASELINE, Slot.CANDIDATE)
-
-
-@dataclass(frozen=True, slots=True)
-class SlotFound:
-    """What a slot's workload came to. `workload` is the object whose pods are its own, None for an inline profile."""
-
-    slot: Slot
-    arm: Arm
-    namespace: str
-    profile: Profile | None = None
-    template: TemplateSeen | None = None
-    workload: Object | None = None
-    sources: Sources | None = None
-    pods: tuple[Object, ...] = ()
-    newest: str = ""  # uid of the ReplicaSet or ControllerRevision with the template that the profile is read from
-    uses: frozenset[tuple[str, str]] = frozenset()  # ConfigMaps by key
-    troubles: tuple[Trouble, ...] = ()
-
-    @property
-    def container(self) -> str:
-        """The container that serves, as the profile found it."""
-        return self.profile.parts[0].container if self.profile is not None else ""
-
-    @property
-    def told(self) -> SlotProfile | None:
-        """As a decision sees it."""
-        return None if self.profile is None else SlotProfile(self.slot, self.profile, self.template)
+MOST_KEPT = 4_096  # of what was read of templates and pods, of all lines
 
 
 @dataclass(slots=True)
 class Workloads:
-    """Reads slots. `images` keeps what the pods of a template resolved, for when none runs."""
+    """Reads slots. What the pods of a template resolved is kept for when none runs."""
 
     kinds: Kinds
     kin: Kin
     config_maps: ConfigMaps
     seal_key: bytes = field(repr=False)
     seconds: float = 5.0
-    images: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    _images_of: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    _written_of: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     async def slot(self, asked: Asked, slot: Slot) -> SlotFound:
         """A slot's profile, or why there is none. Raises KubeError where that may pass."""
         arm = asked.arm(slot)
-        selected = None if arm.endpoint.pods is None else arm.endpoint.pods.selector
-        pods = () if selected is None else self._selected(asked.namespace, selected)
-        found = SlotFound(slot, arm, asked.namespace, pods=pods)
+        selector = None if arm.endpoint.pods is None else arm.endpoint.pods.selector
+        pods = () if selector is None else self._selected(asked.namespace, selector)
+        found = SlotFound(slot, arm, asked.namespace)
         sources = self._sources(asked.spec, arm)
         if arm.profile is not None:
-            return _inline(found, arm.profile, sources)
+            return _inline(replace(found, pods=tuple(map(PodFound, pods))), arm.profile, sources)
         assert arm.workload_ref is not None  # the spec says so
         workload, troubles = await self.workload(asked.namespace, slot, arm.workload_ref)
         if workload is None:
             return replace(found, troubles=troubles)
-        pods = pods if selected is not None else self.pods_of(workload)
-        return await self._read(replace(found, workload=workload, pods=pods), sources)
+        pods = pods if selector is not None else self.pods_of(workload)
+        read = [await self._pod(each, sources) for each in pods]
+        uses = frozenset(("ConfigMap", f"{asked.namespace}/{name}") for each in read for name in each.config_maps)
+        return await self._read(replace(found, workload=workload, pods=tuple(read), uses=uses), sources)
 
     def _sources(self, spec: ServingLineSpec, arm: Arm) -> Sources:
         return Sources(
@@ -122,7 +82,8 @@ class Workloads:
         if found is not None:
             refused = await found.first(self.seconds)
             if refused is not None:
-                return None, (_refused(path, ref, refused, found if isinstance(found, Held) else None),)
+                held = found if isinstance(found, Held) else found.held
+                return None, (not_listed(path, ref, refused, held),)
             held = found if isinstance(found, Held) else found.held
         obj = None if held is None else held.get(namespace, ref.name)
         if obj is None or "deletionTimestamp" in metadata(obj):
@@ -148,8 +109,8 @@ class Workloads:
         return min(serving or known, key=name_of, default=None)
 
     def pods_of(self, workload: Object) -> tuple[Object, ...]:
-        """Pods that the workload owns, through whatever stands between, by name."""
-        found: dict[str, Object] = {}
+        """Pods that the workload owns, through whatever stands between, by name; a Pod is its own."""
+        found: dict[str, Object] = {key_of(workload): workload} if workload.get("kind") == "Pod" else {}
         todo = [(uid_of(workload), 0)]
         while todo:
             uid, depth = todo.pop()
@@ -175,55 +136,92 @@ class Workloads:
         ref, workload = found.arm.workload_ref, found.workload
         assert ref is not None
         path = f"spec.{found.slot}.workloadRef"
-        missing = _no_template(path, ref, workload)
+        missing = no_template(path, ref, workload)
         if missing is not None:
             return replace(found, troubles=(missing,))
-        newest, template = self._newest(workload)
-        namespace = str(metadata(workload).get("namespace"))
         try:
-            names = frozenset(name for spec in _pod_specs(workload) for name in self.config_maps.used(spec))
-            data = await self.config_maps.read(namespace, names)
-            seen = replace(sources, config_maps=data, image_ids=self._images(found.pods, newest, workload))
+            names = frozenset(name for spec in _pod_specs(workload) for name in used_config_maps(spec))
+            seen = replace(sources, config_maps=await self.config_maps.read(found.namespace, names))
             profile = profile_of(workload, seen, ref.pod_template_path)
+            images = self._images(profile, found)
+            profile = profile_of(workload, replace(seen, image_ids=images), ref.pod_template_path)
         except ProfileError as error:
-            return replace(found, troubles=tuple(_unreadable(path, workload, error)))
-        uses = frozenset((("ConfigMap", f"{namespace}/{name}")) for name in names)
-        troubles = tuple(_synthetic(path, profile))
+            return replace(found, troubles=tuple(unreadable(path, workload, error)))
         return replace(
-            found, profile=profile, template=template, sources=seen, newest=newest, uses=uses, troubles=troubles
+            found,
+            profile=profile,
+            template=self._template(workload, ref),
+            uses=found.uses | {("ConfigMap", f"{found.namespace}/{name}") for name in names},
+            troubles=tuple(synthetic(path, profile)),
         )
 
-    def _newest(self, workload: Object) -> tuple[str, TemplateSeen]:
-        """What keeps the workload's present template: uid (empty for the workload itself) and reference."""
-        kind, namespace = str(workload.get("kind")), str(metadata(workload).get("namespace"))
+    def _template(self, workload: Object, ref: WorkloadRef) -> TemplateSeen:
+        """What keeps the workload's present template."""
         keeper: Object | None = None
-        if kind == "Deployment":
+        if workload.get("kind") == "Deployment":
             digest = template_digest((workload.get("spec") or {}).get("template") or {})
             sets = [self._at(*each) for each in self.kin.below(uid_of(workload))]
             same = [each for each in sets if each is not None and each.get(TEMPLATE_DIGEST) == digest]
             keeper = max(same, key=lambda each: str(metadata(each).get("creationTimestamp")), default=None)
-        elif kind == "StatefulSet":
-            status = workload.get("status") or {}
-            if status.get("observedGeneration") == metadata(workload).get("generation"):
+        elif workload.get("kind") == "StatefulSet":
+            status, generation = workload.get("status") or {}, metadata(workload).get("generation")
+            if status.get("observedGeneration") == generation:
+                namespace = str(metadata(workload).get("namespace"))
                 keeper = self.kinds["ControllerRevision"].get(namespace, str(status.get("updateRevision")))
-        if keeper is None:
-            return "", _template_seen(str(workload.get("apiVersion")), workload)
-        return uid_of(keeper), _template_seen("apps/v1", keeper)
+        if keeper is not None:
+            return _template_seen("apps/v1", keeper)
+        own = ref.api_version if ref.kind == workload.get("kind") else "apps/v1"
+        return _template_seen(own, workload)
 
-    def _images(self, pods: tuple[Object, ...], newest: str, workload: Object) -> Mapping[str, str]:
-        """The images that the newest pod of the template resolved, or those known of it from before."""
-        mark = newest or uid_of(workload)
-        for pod in sorted(pods, key=lambda one: str(metadata(one).get("creationTimestamp")), reverse=True):
-            if newest and uid_of(self.template_keeper(pod) or {}) != newest:
-                continue
-            if newest or str(workload.get("kind")) not in ("Deployment", "StatefulSet"):
-                found = image_ids_of(pod)
-                if found:
-                    self.images[mark] = found
-                    break
-        return self.images.get(mark, {}) if newest or self.images.get(mark) else {}
+    def _images(self, written: Profile, found: SlotFound) -> Mapping[str, str]:
+        """Images as the newest pods of each of its templates resolved them, else those known from before."""
+        left = {part.written_digest for part in written.parts}
+        images: dict[str, str] = {}
+        pods = sorted(found.pods, key=lambda one: str(metadata(one.obj).get("creationTimestamp")), reverse=True)
+        for pod in pods:
+            ids = image_ids_of(pod.obj) if left and pod.sources is not None else {}
+            digest = self._written(pod) if ids else None
+            if digest in left:
+                left.discard(digest)
+                images = {**ids, **images}
+        mark = (uid_of(found.workload or {}), written.written_digest)
+        if images and mark not in self._images_of and len(self._images_of) >= MOST_KEPT:
+            self._images_of.clear()
+        if images:
+            self._images_of[mark] = images
+        return self._images_of.get(mark, {})
 
-    def template_keeper(self, pod: Mapping[str, Any]) -> Object | None:
+    def _written(self, pod: PodFound) -> str | None:
+        """The digest of what a pod was made from, with images as written; None where it cannot be made out."""
+        known = self._written_of.get(pod.mark)
+        if known is None:
+            try:
+                assert pod.sources is not None  # who has none is not asked about
+                known = profile_of(pod.as_made, pod.sources).parts[0].written_digest
+            except ProfileError:
+                return None
+            if len(self._written_of) >= MOST_KEPT:
+                self._written_of.clear()
+            self._written_of[pod.mark] = known
+        return known
+
+    async def _pod(self, obj: Object, sources: Sources) -> PodFound:
+        """A pod with the template that it was made from, and the ConfigMaps of that."""
+        keeper, owner = self._keeper(obj), controller(obj)
+        template = None if keeper is None else template_in(keeper)
+        if template is None and owner is not None and owner.get("kind") in TEMPLATED:
+            return PodFound(obj)
+        try:
+            names = used_config_maps((template or obj).get("spec") or {})
+        except ProfileError:
+            return PodFound(obj)
+        namespace = str(metadata(obj).get("namespace"))
+        seen = replace(sources, config_maps=await self.config_maps.read(namespace, names))
+        versions = self.config_maps.versions(namespace, names)
+        told = (seen.container, seen.engine, seen.ignored, seen.seal.more)
+        return PodFound(obj, template, seen, names, (uid_of(keeper or obj), versions, *told))
+
+    def _keeper(self, pod: Mapping[str, Any]) -> Object | None:
         """The ReplicaSet or ControllerRevision that the pod was made from; None where another kind owns it."""
         owner, namespace = controller(pod), str(metadata(pod).get("namespace"))
         if owner is None:
@@ -250,69 +248,11 @@ def _inline(found: SlotFound, given: InlineProfile, sources: Sources) -> SlotFou
         profile = inline_profile(told, sources)
     except ProfileError as error:
         said = tuple(
-            Trouble("ProfileUnreadable", f"spec.{found.slot}.{each.field or 'profile'}", _words(each))
+            Trouble("ProfileUnreadable", f"spec.{found.slot}.{each.field or 'profile'}", words_of(each))
             for each in error.problems
         )
         return replace(found, troubles=said)
-    return replace(
-        found, profile=profile, sources=sources, troubles=tuple(_synthetic(f"spec.{found.slot}.profile", profile))
-    )
-
-
-def _no_template(path: str, ref: WorkloadRef, workload: Object) -> Trouble | None:
-    where = ref.pod_template_path or "spec.template"
-    if ref.pod_template_path is None and ref.kind in ("LeaderWorkerSet", "Pod"):
-        return None
-    try:
-        found = at_path(workload, where)
-        said = "" if isinstance(found, Mapping) else "what stands there is no pod template"
-    except ProfileError as error:
-        said = "; ".join(f"{each.field}: {each.message}" for each in error.problems)
-    if not said:
-        return None
-    field_name = f"{path}.podTemplatePath" if ref.pod_template_path else path
-    told = f"{ref.kind} {ref.name} has no pod template at {where} ({said}). podTemplatePath says where it stands."
-    return Trouble("TemplateNotFound", field_name, told)
-
-
-def _unreadable(path: str, workload: Object, error: ProfileError) -> Iterator[Trouble]:
-    named = f"{workload.get('kind')} {name_of(workload)}"
-    for each in error.problems:
-        if each.field == "container":
-            yield Trouble("ContainerNotFound", f"{path}.container", f"{named}: {each.message} (there: {each.allowed}).")
-        else:
-            yield Trouble("ProfileUnreadable", path, f"{named}, {each.field}: {_words(each)}")
-
-
-def _words(problem: Any) -> str:
-    return f"{problem.message} (allowed: {problem.allowed})." if problem.allowed else f"{problem.message}."
-
-
-def _synthetic(path: str, profile: Profile) -> Iterator[Trouble]:
-    for said in profile.refused:
-        yield Trouble("SyntheticThroughput", path, said)
-
-
-def _refused(path: str, ref: WorkloadRef, error: KubeError, held: Held | None) -> Trouble:
-    """Why a kind cannot be listed: RBAC, with the rule that is missing, or no such kind."""
-    group = ref.api_version.rpartition("/")[0]
-    if isinstance(error, Forbidden):
-        plural = held.kind.plural if held is not None else f"{ref.kind.lower()}s"
-        return Trouble(
-            "WorkloadForbidden", path, f"The controller may not read it. {rules_said(ref.kind, group, plural)}"
-        )
-    said = f"The API server serves no kind {ref.kind} in {ref.api_version}. Is its CustomResourceDefinition installed?"
-    return Trouble("WorkloadNotFound", path, said)
-
-
-def rules_said(kind: str, group: str, plural: str) -> str:
-    """The rules of a ClusterRole that are to be added, as a person pastes them."""
-    rules = [rule for rule in rules_for(kind, group, plural) if rule.group or kind in ("Pod", "ConfigMap")]
-    told = [
-        f'{{apiGroups: ["{rule.group}"], resources: [{", ".join(rule.resources)}], verbs: [{", ".join(rule.verbs)}]}}'
-        for rule in rules
-    ]
-    return f"Add to its ClusterRole: {'; '.join(told)}."
+    return replace(found, profile=profile, troubles=tuple(synthetic(f"spec.{found.slot}.profile", profile)))
 
 
 def _template_seen(api_version: str, obj: Object) -> TemplateSeen:
