@@ -1,0 +1,63 @@
+"""What the process is put together from: who looks, who replays, who plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefillgate.app.carrying import WorkSettings
+from prefillgate.app.logs import logger
+from prefillgate.app.observe.addresses import AddressRules
+from prefillgate.app.observe.observer import ClusterObserver
+from prefillgate.app.observe.settings import ObserveSettings, ProbePace
+from prefillgate.app.orders import Asked
+from prefillgate.app.process import Makers, Surroundings
+from prefillgate.app.seams import Changed, Leading, Observer, Works
+from prefillgate.app.work import ThreadWorks
+from prefillgate.kube.errors import KubeError
+from prefillgate.reconcile.plan import plan
+from prefillgate.runs.around import Said
+
+
+def makers() -> Makers:
+    """The real ones."""
+    return Makers(observer, works, plan)
+
+
+def observer(around: Surroundings) -> Observer:
+    """Who looks at the cluster, as the settings say."""
+    settings = around.settings
+
+    def trouble(kind: str, error: KubeError) -> None:
+        around.troubles.note(f"watch of {kind}", f"{type(error).__name__}: {error}", "watch_trouble")
+
+    asked = ObserveSettings(
+        seal_key=settings.seal_key,
+        namespaces=settings.watch_namespaces,
+        replay_sets=settings.replay_sets,
+        addresses=AddressRules(settings.allow_address, settings.deny_address),
+        database=not isinstance(settings.store, Path),
+        probe=ProbePace(refusals=settings.reach_attempts),
+    )
+    return ClusterObserver(around.kube, asked, around.clock, trouble)
+
+
+def works(around: Surroundings, leading: Leading, changed: Changed) -> Works:
+    """Who replays, in threads of this process."""
+    settings = around.settings
+    asked = WorkSettings(settings.store, settings.concurrent_replays, said=said)
+    return ThreadWorks(leading, asked, changed)
+
+
+def said(asked: Asked) -> Said:
+    """What a replay says goes to the log, with the line, the rollout and the work it is of."""
+    metadata = asked.snapshot.line["metadata"]
+    about = {"line": f"{metadata['namespace']}/{metadata['name']}", "work": asked.order.key}
+    if asked.order.rollout is not None:
+        about["rollout"] = asked.order.rollout
+
+    def say(line: str, event: str = "note", level: str = "info", **facts: Any) -> None:
+        log = logger().bind(**about)
+        getattr(log, level)(f"replay_{event}", message=line, **facts)
+
+    return say
