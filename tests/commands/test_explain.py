@@ -23,8 +23,8 @@ from prefillgate.core.verdict import Promotion, Rollback, Verdict
 from prefillgate.evidence import SqliteJournal
 from prefillgate.report.clean import is_clean
 from prefillgate.report.explain import Page, Step, render_explanation
+from prefillgate.report.paper import columns_of
 from prefillgate.report.reasons import RULE_SAYS
-from prefillgate.report.terminal import columns_of
 from tests.support import verdicts
 from tests.unit.test_judge import JOURNALS
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from prefillgate.cli.outcome import columns
-from prefillgate.report.terminal import LINES, SummaryOptions, columns_of, render_terminal
+from prefillgate.report.paper import columns_of
+from prefillgate.report.terminal import LINES, SummaryOptions, render_terminal
 from tests.support import verdicts
 from tests.support.stores import Played
 

@@ -18,7 +18,8 @@ from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.verdict import ArmCounts, CellClass, ThroughputState, Verdict
 from prefillgate.report import Format, arm_counts_json, render
 from prefillgate.report.clean import is_clean
-from prefillgate.report.terminal import LINES, WIDTH, Palette, SummaryOptions, columns_of, render_terminal
+from prefillgate.report.paper import WIDTH, Palette, columns_of
+from prefillgate.report.terminal import LINES, SummaryOptions, render_terminal
 from prefillgate.report.words import requests_of
 from tests.support import verdicts
 

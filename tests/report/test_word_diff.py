@@ -20,7 +20,7 @@ from prefillgate.evidence import SqliteJournal
 from prefillgate.report.clean import is_clean
 from prefillgate.report.diff import CHARACTERS_SHOWN, Change, weave
 from prefillgate.report.meetings import Meeting, meetings
-from prefillgate.report.terminal import Palette
+from prefillgate.report.paper import Palette
 from prefillgate.report.word_diff import render_diff
 from tests.support import verdicts
 from tests.support.stores import Played

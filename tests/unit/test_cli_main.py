@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import click
 import pytest
 
 from prefillgate import __version__
+from prefillgate.cli import kubectl
 from prefillgate.cli import main as cli
 from prefillgate.cli.errors import BadInput, CouldNotMeasure
 
@@ -302,3 +304,20 @@ def test_a_reader_that_goes_away_is_no_error_message() -> None:
         child.stdout.close()
         err = child.stderr.read()
     assert (child.returncode, err) == (141, b"")
+
+
+def test_every_program_of_the_package_is_there_to_be_called() -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    scripts = project["project"]["scripts"]
+    assert set(scripts) == {"prefillgate", "kubectl-prefillgate", "kubectl_complete-prefillgate"}
+    for target in scripts.values():
+        module, _, name = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_what_kubectl_is_given_are_the_programs_own_commands_about_a_cluster() -> None:
+    named = {entry.name: entry for entry in cli.COMMANDS}
+    for entry in kubectl.COMMANDS:
+        assert entry.name in named
+        assert isinstance(getattr(importlib.import_module(entry.module), entry.attribute), click.Command)
+    assert {entry.name for entry in kubectl.COMMANDS} == {"get", "explain", "watch"}

@@ -36,7 +36,7 @@ EXIT_TERMINATED = 143
 CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)})
 
 EPILOG = (
-    "Exit codes of run and decide: 0 promote, 10 hold, 20 rollback allowed, 1 could not measure, 2 bad input, "
+    "Exit codes of run, decide and watch: 0 promote, 10 hold, 20 rollback allowed, 1 could not measure, 2 bad input, "
     "130 or 143 interrupted. Each command's --help tells its own."
 )
 
@@ -60,7 +60,7 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("report", "Write a store's verdict as HTML, Markdown, JUnit, JSON or one line."),
     _entry("cells", "Print the cell log of a store."),
     _entry("diff", "Show what both arms answered to one case, word by word."),
-    _entry("explain", "Say in words what was seen, what follows and why, and what to do next."),
+    _entry("explain", "Say of a store or a serving line what was seen, what follows and why."),
     _entry("audit", "Count the prefills behind results that exist already; say what survives of them."),
     _entry("export", "Write a store as an evidence bundle that others can read and check."),
     _entry("verify", "Recompute the verdict of an evidence bundle and name the first difference."),
@@ -72,6 +72,8 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("plan", "Print an acceptance table, its exact error and its power."),
     _entry("store", "List what stores hold, or lead their tables to another version."),
     _entry("override", "Record a person's decision, or the cause, with a reason."),
+    _entry("get", "List the serving lines of a cluster: decision, prefills, rollback, candidate."),
+    _entry("watch", "Follow a serving line of a cluster until its candidate is decided."),
     _entry("doctor", "Say what is installed here and what a server can and cannot prove."),
     _entry("simulate", "Serve a simulated llama-server, vLLM or SGLang with planted faults."),
     _entry("completion", "Print the completion script of a shell."),
@@ -81,15 +83,19 @@ COMMANDS: tuple[Entry, ...] = (
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by `COMMANDS` and imports one only when it is called."""
+    """A group that knows its commands by a table and imports one only when it is called."""
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The table."""
+        return COMMANDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order a person meets them."""
-        return [entry.name for entry in COMMANDS]
+        return [entry.name for entry in self.entries()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command, or None when there is none of that name."""
-        for entry in COMMANDS:
+        for entry in self.entries():
             if entry.name == cmd_name:
                 command = getattr(importlib.import_module(entry.module), entry.attribute)
                 assert isinstance(command, click.Command)
@@ -100,13 +106,13 @@ class LazyGroup(click.Group):
         """Names and help lines from the table: click would import every command for them."""
         from click.shell_completion import CompletionItem
 
-        names = [CompletionItem(e.name, help=e.help) for e in COMMANDS if e.name.startswith(incomplete)]
+        names = [CompletionItem(e.name, help=e.help) for e in self.entries() if e.name.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list under `--help`, from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(entry.name, entry.help) for entry in COMMANDS])
+            formatter.write_dl([(entry.name, entry.help) for entry in self.entries()])
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -151,22 +157,22 @@ def group(ctx: click.Context, debug: bool) -> None:
     ctx.ensure_object(Session).debug = debug
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code. Never raises for an ordinary ending."""
+def main(argv: Sequence[str] | None = None, program: click.Group = group, name: str = "prefillgate") -> int:
+    """Run one command line of `program` and return its exit code. Never raises for an ordinary ending."""
     _use_utf8()
     given = list(sys.argv[1:] if argv is None else argv)
     begin_speaking(given)
-    code = _to_its_end(given)
+    code = _to_its_end(given, program, name)
     if code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
         tell_beginning(given)
     return code
 
 
-def _to_its_end(argv: list[str]) -> int:
+def _to_its_end(argv: list[str], program: click.Group, name: str) -> int:
     session = Session(debug=bool(os.environ.get("PREFILLGATE_DEBUG")))
     with _terminate_as_exit() as asked_to_end:
         try:
-            code = _run(argv, session)
+            code = _run(argv, session, program, name)
             sys.stdout.flush()
             if asked_to_end:
                 return EXIT_TERMINATED
@@ -182,11 +188,11 @@ def _to_its_end(argv: list[str]) -> int:
     return code
 
 
-def _run(argv: list[str], session: Session) -> int:
+def _run(argv: list[str], session: Session, program: click.Group, name: str) -> int:
     """Let click run `argv`; known endings become exit codes here."""
     color = False if os.environ.get("NO_COLOR") else None
     try:
-        result = group.main(argv, prog_name="prefillgate", standalone_mode=False, obj=session, color=color)
+        result = program.main(argv, prog_name=name, standalone_mode=False, obj=session, color=color)
     except CommandError as error:
         _say(f"error: {error}")
         return error.exit_code

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prefillgate.api.store_address import StoreAddress
     from prefillgate.core.journal import Journal
     from prefillgate.core.verdict import Verdict
-    from prefillgate.report.terminal import Palette
+    from prefillgate.report.paper import Palette
 
 EXIT_CODES = {"promote": 0, "hold": 10, "continue": 10, "rollback": 20}
 EXIT_NOT_MEASURED = 1
@@ -55,7 +55,7 @@ def summary(verdict: Verdict, store: StoreAddress, report: Path | None) -> str:
 
 def palette() -> Palette:
     """Colours for standard output: none where it is no terminal, and none under NO_COLOR."""
-    from prefillgate.report.terminal import Palette
+    from prefillgate.report.paper import Palette
 
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return Palette()

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from prefillgate.core.verdict import Verdict
 from prefillgate.report.clean import one_line
+from prefillgate.report.paper import NO_COLOURS, WIDTH, Palette
 from prefillgate.report.reasons import bound, rule_of
-from prefillgate.report.terminal import WIDTH, Palette
 from prefillgate.report.units import bad_cases
 from prefillgate.report.words import UNKNOWN, headline, plural
 
@@ -20,7 +20,6 @@ CASES_NAMED = 5
 DIFFERENCES_NAMED = 6
 NOTES_SHOWN = 4
 LONGEST_SENTENCE = 1200
-PLAIN = Palette()
 _INDENT = "  "
 
 
@@ -39,7 +38,7 @@ class Page:
     steps: Sequence[Step]
     alpha: float
     width: int = WIDTH
-    palette: Palette = PLAIN
+    palette: Palette = NO_COLOURS
 
 
 def render_explanation(verdict: Verdict, page: Page) -> str:

@@ -5,14 +5,12 @@ A narrower terminal gets more lines in proportion, so that it loses no words.
 
 from __future__ import annotations
 
-import math
-import textwrap
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from prefillgate.core.verdict import Promotion, Rollback, ThroughputState, Verdict
 from prefillgate.report.clean import one_line
+from prefillgate.report.paper import INDENT, NO_COLOURS, WIDTH, Palette, Paper, cut, paint
 from prefillgate.report.units import bad_cases
 from prefillgate.report.words import (
     Counts,
@@ -30,22 +28,8 @@ from prefillgate.report.words import (
     speed,
 )
 
-WIDTH = 100
 LINES = 40
-_INDENT = 16
 _TABLE_WIDTH = 90
-
-
-@dataclass(frozen=True, slots=True)
-class Palette:
-    """Colour codes of the terminal, all empty by default: `report` itself knows no terminal."""
-
-    good: str = ""
-    bad: str = ""
-    warn: str = ""
-    dim: str = ""
-    bold: str = ""
-    reset: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +38,7 @@ class SummaryOptions:
 
     override_command: str = ""
     report_path: str = ""
-    palette: Palette = Palette()
+    palette: Palette = NO_COLOURS
     width: int = WIDTH
 
 
@@ -65,7 +49,7 @@ PLAIN = SummaryOptions()
 
 def render_terminal(verdict: Verdict, options: SummaryOptions = PLAIN) -> str:
     """The summary, a newline at its end. Colour codes do not count as columns."""
-    paper = _Paper(options.width)
+    paper = Paper(options.width)
     sections = [
         _head(verdict, options.palette, paper),
         _sentences(verdict, paper),
@@ -80,53 +64,30 @@ def render_terminal(verdict: Verdict, options: SummaryOptions = PLAIN) -> str:
 
 def render_paragraphs(paragraphs: Sequence[str], options: SummaryOptions = PLAIN) -> str:
     """Sentences below a summary, each on as many lines as it takes, an empty line before the first; none: nothing."""
-    paper = _Paper(options.width)
+    paper = Paper(options.width)
     lines = [line for paragraph in paragraphs for line in paper.wrap(paragraph, "", PARAGRAPH_LINES)]
     return "".join(f"{line}\n" for line in ("", *lines)) if lines else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Paper:
-    """So many columns, and lines to match: what takes one line of `WIDTH` columns may take two of half the width."""
-
-    width: int
-
-    def lines(self, count: int) -> int:
-        return math.ceil(count * WIDTH / self.width)
-
-    def field(self, name: str, text: str, limit: int) -> list[str]:
-        """A name in the margin with its text beside it, in at most so many lines of `WIDTH` columns."""
-        wrapped = self.wrap(text, " " * _INDENT, limit)
-        return [f"{name:<{_INDENT}}{wrapped[0][_INDENT:]}", *wrapped[1:]] if wrapped else []
-
-    def wrap(self, text: str, indent: str, limit: int) -> list[str]:
-        """`text` on as many lines as it takes, cut at so many of `WIDTH` columns."""
-        room, limit = self.width - len(indent), self.lines(limit)
-        lines = textwrap.wrap(one_line(text, 1000), room, break_on_hyphens=False)
-        if len(lines) > limit:
-            lines = [*lines[: limit - 1], f"{lines[limit - 1][: room - 1]}…"]
-        return [_cut(f"{indent}{line}", self.width) for line in lines]
-
-
-def _head(verdict: Verdict, palette: Palette, paper: _Paper) -> list[str]:
+def _head(verdict: Verdict, palette: Palette, paper: Paper) -> list[str]:
     decision = verdict.decision
     good = decision.promotion is Promotion.ALLOWED
     colour = palette.good if good else palette.bad if decision.rollback is Rollback.ALLOWED else palette.warn
-    promotion = _paint(decision.promotion.value, palette.good if good else palette.warn, palette)
-    rollback = _paint(decision.rollback.value, palette.bad if decision.rollback is Rollback.ALLOWED else "", palette)
+    promotion = paint(decision.promotion.value, palette.good if good else palette.warn, palette)
+    rollback = paint(decision.rollback.value, palette.bad if decision.rollback is Rollback.ALLOWED else "", palette)
     word = headline(verdict)
-    title = _cut(one_line(verdict.title), paper.width - len(word) - 2)
+    title = cut(one_line(verdict.title), paper.width - len(word) - 2)
     return [
-        f"{_paint(word, palette.bold + colour, palette)}  {title}",
-        f"{'decision':<{_INDENT}}{decision.decision.value}",
-        f"{'promotion':<{_INDENT}}{promotion}",
-        f"{'rollback':<{_INDENT}}{rollback}",
+        f"{paint(word, palette.bold + colour, palette)}  {title}",
+        f"{'decision':<{INDENT}}{decision.decision.value}",
+        f"{'promotion':<{INDENT}}{promotion}",
+        f"{'rollback':<{INDENT}}{rollback}",
         *paper.field("reason", decision.reason, 1),
         *paper.field("cause", decision.cause, 1),
     ]
 
 
-def _sentences(verdict: Verdict, paper: _Paper) -> list[str]:
+def _sentences(verdict: Verdict, paper: Paper) -> list[str]:
     told: list[str] = []
     for sentence in verdict.decision.sentences:
         told += paper.wrap(sentence, "", 3)
@@ -134,7 +95,7 @@ def _sentences(verdict: Verdict, paper: _Paper) -> list[str]:
     return told if len(told) <= most else [*told[: most - 1], "…"]
 
 
-def _changed(verdict: Verdict, paper: _Paper) -> list[str]:
+def _changed(verdict: Verdict, paper: Paper) -> list[str]:
     lines: list[str] = []
     for index, each in enumerate(verdict.differences[:3]):
         sides = f"{_known(each.baseline)} -> {_known(each.candidate)}"
@@ -148,39 +109,39 @@ def _changed(verdict: Verdict, paper: _Paper) -> list[str]:
     return lines
 
 
-def _arms(verdict: Verdict, palette: Palette, paper: _Paper) -> list[str]:
+def _arms(verdict: Verdict, palette: Palette, paper: Paper) -> list[str]:
     rows: list[tuple[str, Counts]] = [(arm, counts) for arm, _, counts in verdict.arms]
     if verdict.baseline_shown is not None:
         rows.insert(-1, ("stored baseline", verdict.baseline_shown))  # what follows the table is of its last row
     if paper.width < _TABLE_WIDTH:
         lines = [line for name, counts in rows for line in _stacked(name, counts)]
     else:
-        head = f"{'':<{_INDENT}}{'requests':<20}{'95 % interval':<18}{'prefills':<20}95 % interval"
-        lines = [_paint(head, palette.dim, palette), *(_row(name, counts) for name, counts in rows)]
+        head = f"{'':<{INDENT}}{'requests':<20}{'95 % interval':<18}{'prefills':<20}95 % interval"
+        lines = [paint(head, palette.dim, palette), *(_row(name, counts) for name, counts in rows)]
     counts = verdict.candidate
     told = f"n {counts.decision_prefills}, k {counts.bad_for_promotion}; besides prefills: {counting(counts)}"
     cases = bad_cases(verdict)
     if cases:
         named = ", ".join(one_line(case, 30) for case in cases[:3])
         told += f"; bad: {named}{f' and {len(cases) - 3} more' if len(cases) > 3 else ''}"
-    return lines + paper.wrap(told, " " * _INDENT, 2)
+    return lines + paper.wrap(told, " " * INDENT, 2)
 
 
 def _row(name: str, counts: Counts) -> str:
     cells = f"{requests_of(counts):<20}{percent_interval(counts.request_interval):<18}"
     units = f"{prefills_of(counts):<20}{percent_interval(counts.prefill_interval)}"
-    return f"{name:<{_INDENT}}{cells}{units}"
+    return f"{name:<{INDENT}}{cells}{units}"
 
 
 def _stacked(name: str, counts: Counts) -> list[str]:
     """The row of the table on two lines."""
     return [
-        f"{name:<{_INDENT}}requests {requests_of(counts)}, {percent_interval(counts.request_interval)}",
-        f"{'':<{_INDENT}}prefills {prefills_of(counts)}, {percent_interval(counts.prefill_interval)}",
+        f"{name:<{INDENT}}requests {requests_of(counts)}, {percent_interval(counts.request_interval)}",
+        f"{'':<{INDENT}}prefills {prefills_of(counts)}, {percent_interval(counts.prefill_interval)}",
     ]
 
 
-def _evidence(verdict: Verdict, paper: _Paper) -> list[str]:
+def _evidence(verdict: Verdict, paper: Paper) -> list[str]:
     lines: list[str] = []
     for view in verdict.replicates[-2:]:
         told = (
@@ -204,7 +165,7 @@ def _evidence(verdict: Verdict, paper: _Paper) -> list[str]:
     return lines + paper.field("budget", used, 1)
 
 
-def _rest(verdict: Verdict, options: SummaryOptions, paper: _Paper) -> list[str]:
+def _rest(verdict: Verdict, options: SummaryOptions, paper: Paper) -> list[str]:
     lines: list[str] = []
     for index, each in enumerate(verdict.decision.what_would_change[:3]):
         lines += paper.field("would change it" if index == 0 else "", each, 2)
@@ -214,13 +175,13 @@ def _rest(verdict: Verdict, options: SummaryOptions, paper: _Paper) -> list[str]
         lines += paper.field("", f"and {len(verdict.notes) - 2} more notes in the report", 1)
     blocked = verdict.decision.promotion is Promotion.BLOCKED
     if options.override_command and blocked and verdict.decision.rollback is Rollback.REFUSED:
-        lines.append(f"{'override':<{_INDENT}}{one_line(options.override_command)}")
+        lines.append(f"{'override':<{INDENT}}{one_line(options.override_command)}")
     if options.report_path:
-        lines.append(f"{'report':<{_INDENT}}{one_line(options.report_path)}")
+        lines.append(f"{'report':<{INDENT}}{one_line(options.report_path)}")
     return lines
 
 
-def _fit(lines: list[str], options: SummaryOptions, paper: _Paper) -> list[str]:
+def _fit(lines: list[str], options: SummaryOptions, paper: Paper) -> list[str]:
     """Blank lines go first; a path or a command is never cut, so what the screen cannot hold ends above them."""
     most = paper.lines(LINES)
     if len(lines) <= most:
@@ -230,27 +191,5 @@ def _fit(lines: list[str], options: SummaryOptions, paper: _Paper) -> list[str]:
     return dense if len(dense) <= most else dense[: most - kept] + dense[len(dense) - kept :]
 
 
-def _cut(text: str, columns: int) -> str:
-    """`text` in at most `columns` terminal columns, wide characters counted as two."""
-    if columns_of(text) <= columns:
-        return text
-    kept, used = [], 0
-    for char in text:
-        used += columns_of(char)
-        if used > columns - 1:
-            break
-        kept.append(char)
-    return "".join(kept) + "…"
-
-
-def columns_of(text: str) -> int:
-    """Terminal columns `text` takes: combining marks none, East Asian wide characters two."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
-
-
 def _known(value: str | None) -> str:
     return "unknown" if value is None else one_line(value, 60)
-
-
-def _paint(text: str, codes: str, palette: Palette) -> str:
-    return f"{codes}{text}{palette.reset}" if codes else text

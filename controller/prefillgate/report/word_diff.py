@@ -11,7 +11,7 @@ from prefillgate.core.verdict import CellView
 from prefillgate.report.clean import one_line
 from prefillgate.report.diff import Change, Woven, weave
 from prefillgate.report.meetings import Meeting
-from prefillgate.report.terminal import Palette
+from prefillgate.report.paper import Palette
 from prefillgate.report.units import failed_checks, shown_parts, stage
 from prefillgate.report.words import plural
 

@@ -1,0 +1,36 @@
+"""`kubectl prefillgate explain`: a serving line on one screen. `prefillgate explain` comes here for a line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from prefillgate.cli.cluster import LINE, Cluster, cluster_options, speaking_to, viewed, wanted
+
+
+@click.command(name="explain")
+@click.argument("line", type=LINE)
+@cluster_options
+def command(line: str, **options: Any) -> int:
+    """Say on one screen what changed on LINE, what was seen, what is allowed and why, and what would change it.
+
+    LINE is the name of a ServingLine, or pro/NAME for one ProfileRollout of it, an earlier one too. All of it comes
+    from the objects' status; no evidence store is asked.
+
+    Exit code 0 when printed, 1 when the cluster cannot be asked, 2 bad input.
+    """
+    return explain(line, Cluster.of(options))
+
+
+def explain(line: str, cluster: Cluster) -> int:
+    """Print the page. Raises `BadInput` and `CouldNotMeasure`."""
+    from prefillgate.cli.line_commands import override_command, withdraw_command
+    from prefillgate.cli.outcome import columns, palette
+    from prefillgate.report.line_page import LinePage, render_line_page
+
+    found, lease = speaking_to(cluster, lambda kube: wanted(kube, cluster, line))
+    view = viewed(found, lease)
+    commands = (override_command(view, cluster, found.rollout), withdraw_command(view, cluster))
+    click.echo(render_line_page(view, LinePage(*commands, columns(), palette())), nl=False)
+    return 0

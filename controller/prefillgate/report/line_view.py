@@ -1,0 +1,174 @@
+"""A serving line and its current rollout as the API server has them, read for people: from their status alone.
+
+What the status does not say is unknown. How old it is is told too: a status that nobody renews looks like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from prefillgate.api.kinds.common import ConditionModel
+from prefillgate.api.kinds.line_status import ServingLineStatus
+from prefillgate.api.kinds.reasons import ROWS, ConditionType
+from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
+from prefillgate.api.model import WireModel, validate
+from prefillgate.report.words import UNKNOWN, span
+
+Object = Mapping[str, Any]
+S = TypeVar("S", bound=WireModel)
+_ANSWERED_ELSEWHERE = (ConditionType.PROMOTION_ALLOWED, ConditionType.ROLLBACK_ALLOWED, ConditionType.OVERRIDDEN)
+LEASE_GRACE_SECONDS = 60.0  # the clocks of two machines, and a renewal that was late
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSeen:
+    """The Lease of the controllers, as read: `holder` is empty where it was released, `spec` its spec."""
+
+    name: str
+    there: bool
+    spec: Object
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutView:
+    """A rollout as it stands."""
+
+    name: str
+    created: float | None
+    spec: Object
+    status: ProfileRolloutStatus
+
+
+@dataclass(frozen=True, slots=True)
+class LineView:
+    """A line as it stands at `now`, seconds since the epoch. `doubts` say why the status may not hold any more."""
+
+    namespace: str
+    name: str
+    now: float
+    created: float | None
+    status: ServingLineStatus
+    rollout: RolloutView | None = None
+    doubts: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()  # what the spec says about the whole: suspended, dry run
+
+    @property
+    def title(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def conditions(self) -> list[ConditionModel]:
+        """Those of the line, then those of the rollout that the line has not."""
+        own = list(self.status.conditions or ())
+        known = {each.type for each in own}
+        theirs = [] if self.rollout is None else self.rollout.status.conditions or ()
+        return own + [each for each in theirs if each.type not in known]
+
+    @property
+    def not_well(self) -> list[ConditionModel]:
+        """Conditions that a person should know of: what the table of reasons warns of, and what it does not know."""
+        return [each for each in self.conditions if each.type not in _ANSWERED_ELSEWHERE and _warns(each)]
+
+    def ago(self, moment: str | None) -> str:
+        """How long ago a time of the status was, in words."""
+        at = seconds_of(moment)
+        return UNKNOWN if at is None else f"{span(max(0.0, self.now - at))} ago"
+
+
+def view_of(
+    line: Object, rollout: Object | None, lease: LeaseSeen | None, now: float, *, alone: bool = False
+) -> LineView:
+    """What people are told of. `rollout` None: the line has none or it is gone, or (`alone`) nobody looked for it;
+    `lease` None: it is not known."""
+    status, wrong = _status(ServingLineStatus, line)
+    seen = None if rollout is None else rollout_of(rollout)
+    doubts = [*_own_doubts("line", line, status.observed_generation), *wrong, *_lease_doubts(lease, now)]
+    if rollout is not None and seen is not None:
+        doubts += _own_doubts("rollout", rollout, seen.status.observed_generation)
+        doubts += _status(ProfileRolloutStatus, rollout)[1]
+    elif status.current_rollout is not None and not alone:
+        doubts.append(f"The rollout {status.current_rollout} that the status names is not there (any more).")
+    metadata, spec = _mapping(line, "metadata"), _mapping(line, "spec")
+    return LineView(
+        namespace=str(metadata.get("namespace", "")),
+        name=str(metadata.get("name", "")),
+        now=now,
+        created=seconds_of(metadata.get("creationTimestamp")),
+        status=status,
+        rollout=seen,
+        doubts=tuple(doubts),
+        modes=tuple(_modes(spec)),
+    )
+
+
+def rollout_of(rollout: Object) -> RolloutView:
+    """A ProfileRollout as it stands."""
+    metadata = _mapping(rollout, "metadata")
+    status, _ = _status(ProfileRolloutStatus, rollout)
+    created = seconds_of(metadata.get("creationTimestamp"))
+    return RolloutView(str(metadata.get("name", "")), created, _mapping(rollout, "spec"), status)
+
+
+def seconds_of(moment: Any) -> float | None:
+    """A time of the API as seconds since the epoch; None for what is none."""
+    try:
+        found = datetime.fromisoformat(str(moment).replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _own_doubts(what: str, thing: Object, observed: int | None) -> list[str]:
+    generation = _mapping(thing, "metadata").get("generation")
+    if _mapping(thing, "metadata").get("deletionTimestamp"):
+        return [f"The {what} is being deleted."]
+    if not _mapping(thing, "status"):
+        return [f"No controller has looked at this {what} yet: everything about it is unknown."]
+    if not isinstance(generation, int) or observed is None or observed >= generation:
+        return []
+    return [f"The {what}'s spec is of generation {generation}, and what stands here is about generation {observed}."]
+
+
+def _lease_doubts(lease: LeaseSeen | None, now: float) -> list[str]:
+    """Whether a controller works at all. Read on our own clock, so that only what is clearly over is told."""
+    if lease is None:
+        return []
+    if not lease.there:
+        return [f"No controller has led in that namespace: there is no Lease {lease.name}."]
+    renewed = seconds_of(lease.spec.get("renewTime"))
+    ago = UNKNOWN if renewed is None else f"{span(max(0.0, now - renewed))} ago"
+    if not lease.spec.get("holderIdentity"):
+        return [f"No controller leads now: the Lease {lease.name} was given back {ago}."]
+    duration = lease.spec.get("leaseDurationSeconds")
+    allowed = 4.0 * (duration if isinstance(duration, int) else 15) + LEASE_GRACE_SECONDS
+    if renewed is None or now - renewed <= allowed:
+        return []
+    return [f"No controller has renewed the Lease {lease.name} since {ago}: this may be as old."]
+
+
+def _modes(spec: Object) -> Iterable[str]:
+    if spec.get("suspend") is True:
+        yield "Suspended: nothing new is begun (spec.suspend)."
+    if spec.get("dryRun") is True:
+        yield "Dry run: all is measured and told, nothing is allowed, promoted or remembered (spec.dryRun)."
+
+
+def _warns(condition: ConditionModel) -> bool:
+    known = [row for (kind, reason), row in ROWS.items() if (kind, reason) == (condition.type, condition.reason)]
+    return known[0].warning if known else condition.status != "True"
+
+
+def _status(model: type[S], thing: Object) -> tuple[S, list[str]]:
+    """The status, or an empty one and what is wrong with it: an older controller may have written another shape."""
+    status, wrong = validate(model, dict(_mapping(thing, "status")))
+    if status is not None:
+        return status, []
+    return model(), [f"The status cannot be read, so that all is unknown: {wrong[0][1]}."]
+
+
+def _mapping(thing: Object, field: str) -> Object:
+    found = thing.get(field)
+    return found if isinstance(found, Mapping) else {}
