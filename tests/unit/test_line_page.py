@@ -213,6 +213,13 @@ def test_what_a_running_rollout_waits_for_is_said() -> None:
     assert told["deadline"] == "2026-12-01T08:00:00Z"
 
 
+def test_a_floor_that_was_not_counted_knows_no_number() -> None:
+    floor = {**serving_line()["status"]["floor"], "prefills": None, "badPrefills": None}
+    given = {key: value for key, value in floor.items() if value is not None}
+    told = fields(seen(serving_line(floor=given)))["floor"]
+    assert told.startswith("instrument sound, unknown, 27 h 30 min ago")
+
+
 def test_an_override_that_stands_is_told_with_who_and_until_when() -> None:
     given = {
         "verdict": "Promote",

@@ -268,7 +268,9 @@ def _list(name: str, told: Sequence[str], paper: Paper, limit: int) -> list[str]
     return [line for at, each in enumerate(told) for line in paper.field("" if at else name, each, limit)]
 
 
-def _of(bad: int, total: int) -> str:
+def _of(bad: int | None, total: int | None) -> str:
+    if bad is None or total is None:
+        return UNKNOWN
     return f"{bad:,} of {total:,} bad" if total else "none"
 
 
