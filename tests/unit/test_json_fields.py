@@ -345,7 +345,7 @@ FLOORS = (
     StoredFloor("g.db", "floor-2", 2.0, 9.0, 24, 2, 0.03, 7, 12, (), "b2", "n", "v"),
     StoredFloor("h.db", "floor-3", 3.0, 9.0, 20, 3),
 )
-WATCHES = (Watching(3), Watching(2, (1.0,), 4, 40, 2, 3, "run-4"))
+WATCHES = (Watching(3), Watching(2, (1.0,), 4, 40, 2, 3))
 TRIGGERS = (
     Trigger("watch-1", ("two-1",), 5.0, ("e1",), 40, 4),
     Trigger("watch-2", ("two-2", "two-3"), 6.0, ("e2",), 50, 5, True),

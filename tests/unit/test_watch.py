@@ -64,7 +64,7 @@ def test_a_replay_begins_at_the_level_that_the_one_before_it_ended_with() -> Non
     assert seen.levels == (pytest.approx(2 * BAD + CLEAN),)
     assert seen.peak == pytest.approx(2 * BAD + CLEAN)
     second = next_watching(Watching(4), seen, "run-1", 6)
-    assert second == Watching(6, seen.levels, 1, 4, 2, 0, "run-1")
+    assert second == Watching(6, seen.levels, 1, 4, 2, 0, seen.bad_cases, "run-1")
     assert seen_by(watching_gate(second)) == Watched(0, 0, seen.levels, seen.levels[0], False)
 
 
@@ -89,7 +89,7 @@ def test_many_small_replays_alarm_at_the_unit_at_which_one_long_one_does(size: i
 
 def test_after_an_alarm_the_level_is_nothing_again_and_the_alarm_is_counted() -> None:
     gate = fresh(watching_gate(), True, True, True)
-    assert next_watching(Watching(8), seen_by(gate), "run-1", 8) == Watching(8, (), 1, 3, 3, 1, "run-1")
+    assert next_watching(Watching(8), seen_by(gate), "run-1", 8) == Watching(8, (), 1, 3, 3, 1, (), "run-1")
 
 
 def test_a_baseline_s_cut_answers_are_remembered_from_replay_to_replay() -> None:
@@ -215,7 +215,7 @@ def told(watching: Watching, *outcomes: bool) -> tuple[str, ...]:
 
 
 def test_the_verdict_tells_this_replay_and_all_of_them() -> None:
-    before = Watching(3, (1.0,), 4, 30, 2, 1, "run-4")
+    before = Watching(3, (1.0,), 4, 30, 2, 1, ("c1",), "run-4")
     gate = fresh(watching_gate(before), False, True, False)
     view = watch_view(gate)
     assert view is not None

@@ -57,6 +57,7 @@ class Watching:
     prefills_before: int = 0
     bad_before: int = 0
     alarms_before: int = 0
+    bad_cases: tuple[str, ...] = ()  # that raised the level to what it is
     after: str | None = None  # the run before it
     answers_cut: bool = False  # as of a floor
 
@@ -66,7 +67,7 @@ class Trigger:
     """The alarm that this run's replicate answers: names and times alone, no outcome of it can enter the replicate."""
 
     run_id: str
-    cases: tuple[str, ...]  # that failed, in the order they did
+    cases: tuple[str, ...]  # that failed, the last replay's first
     last_bad_at: float | None = None  # when the last bad cell ended, seconds since the epoch
     epochs: tuple[str, ...] = ()  # lives of the promoted profile's servers with a bad cell, the last one's last
     prefills: int = 0  # since the promotion, beside the bad ones: for the words of a report

@@ -21,7 +21,8 @@ from prefillgate.core.sent import sent_note
 from prefillgate.core.sentences import distinct_outputs, sentences, what_would_change
 from prefillgate.core.servers import server_name, shape_notes
 from prefillgate.core.snapshot import clean_prefills_needed, take_snapshot
-from prefillgate.core.verdict import ArmCounts, CellView, Decision, Outcome, Verdict, WatchView
+from prefillgate.core.verdict import ArmCounts, CellView, Decision, Outcome, Verdict
+from prefillgate.core.watching import watch_view
 from prefillgate.core.windows import window_notes
 
 
@@ -65,23 +66,6 @@ def facts_of(gate: Gate) -> Facts:
         floor=plan.floor or own_floor(gate),
         watch=watch_view(gate),
         gateway=gateway_views(gate),
-    )
-
-
-def watch_view(gate: Gate) -> WatchView | None:
-    """A replay after a promotion, added to those before it; None for any other run."""
-    watching = gate.plan.watching
-    if watching is None:
-        return None
-    seen = gate.watched(watching)
-    return WatchView(
-        wanted=watching.prefills,
-        prefills=seen.prefills,
-        bad_prefills=seen.bad_prefills,
-        replays=watching.replays_before + 1,
-        prefills_since=watching.prefills_before + seen.prefills,
-        bad_since=watching.bad_before + seen.bad_prefills,
-        alarms_since=watching.alarms_before + seen.alarmed,
     )
 
 

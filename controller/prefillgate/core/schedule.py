@@ -230,12 +230,17 @@ def tainted_epochs(gate: Gate) -> list[str]:
     return [*before, *(epoch for epoch in bad if epoch is not None)]
 
 
+def last_bad_end(gate: Gate, arm: str) -> float | None:
+    """When the last bad cell of an arm ended, or began where its end is unknown; None without one."""
+    last = next((e.cell for e in reversed(gate.scored) if e.cell.arm == arm and e.cell.bad), None)
+    return None if last is None else last.ended_at if last.ended_at is not None else last.started_at
+
+
 def _separate(gate: Gate, number: int) -> Separate:
     bad = [e.cell for e in gate.scored if e.cell.arm == CANDIDATE and e.cell.bad]
     gap, trigger = gate.plan.policy.replicate.gap_seconds, gate.plan.trigger
     if not bad and trigger is not None:
         not_before = None if trigger.last_bad_at is None else trigger.last_bad_at + gap
         return Separate(number, not_before, trigger.epochs[-1] if trigger.epochs else None)
-    last = bad[-1] if bad else None
-    ended = None if last is None else (last.ended_at if last.ended_at is not None else last.started_at)
-    return Separate(number, None if ended is None else ended + gap, None if last is None else last.server_epoch)
+    ended = last_bad_end(gate, CANDIDATE)
+    return Separate(number, None if ended is None else ended + gap, bad[-1].server_epoch if bad else None)

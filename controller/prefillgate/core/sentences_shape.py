@@ -3,7 +3,6 @@ else used the servers."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from prefillgate.core.cells import BASELINE
@@ -12,7 +11,7 @@ from prefillgate.core.earlier import Trigger
 from prefillgate.core.facts import Facts
 from prefillgate.core.floor import floor_sentence
 from prefillgate.core.stored_baseline import baseline_sentence
-from prefillgate.core.verdict import WatchView
+from prefillgate.core.watching import watch_sentence
 
 BY_A_PERSON = "An override by a person with a reason."
 WITHOUT_BASELINE = ("A new run with --baseline: a replicate on both arms could answer the alarm.", BY_A_PERSON)
@@ -26,7 +25,7 @@ SAME_COMMAND = "The same command again: what is measured stands, and it goes on.
 def shape_sentences(facts: Facts) -> Iterator[str]:
     """A sentence for each thing about the shape that a reader of the counts must know."""
     if facts.watch is not None:
-        yield _watch(facts.watch, facts)
+        yield watch_sentence(facts.watch, facts.alarm_level, facts.alarm_at)
     elif BASELINE not in facts.arms:
         yield from _without_baseline(facts)
     if facts.plan is not None and facts.plan.trigger is not None:
@@ -50,15 +49,6 @@ def _without_baseline(facts: Facts) -> Iterator[str]:
     yield f"Baseline: none in this run; the candidate is judged by the acceptance table alone{unseen}."
     if facts.ruling.reason is Reason.CANDIDATE_UNAVAILABLE:
         yield "What to roll back to was no part of this run."
-
-
-def _watch(watch: WatchView, facts: Facts) -> str:
-    alarms = "no alarm" if not watch.alarms_since else f"{watch.alarms_since} alarm" + "s" * (watch.alarms_since > 1)
-    return (
-        f"Watch: replay {watch.replays} since the promotion took {watch.prefills} of {watch.wanted} fresh prefills, "
-        f"{watch.bad_prefills} bad; all replays {watch.bad_since} of {watch.prefills_since} bad, {alarms}. The level "
-        f"is {math.exp(facts.alarm_level):.3g}, and {math.exp(facts.alarm_at):.3g} alarms."
-    )
 
 
 def _trigger(trigger: Trigger) -> str:

@@ -27,13 +27,14 @@ class Watched:
     levels: tuple[float, ...]
     peak: float  # the highest level of any flag, its start included
     alarmed: bool
+    bad_cases: tuple[str, ...] = ()  # in the order they were bad, each once
 
 
 def watched(classified: Sequence[Classified], policy: Policy, watching: Watching) -> Watched:
     """Step the CUSUM of each flag over the fresh units of the promoted profile, in start order."""
     names = tuple(flag.name for flag in policy.flags)
     levels = list(watching.levels) or [0.0] * len(names)
-    prefills = bad = 0
+    prefills, bad = 0, list[str]()
     peak = max(levels)
     for item in classified:
         if item.cell.arm != CANDIDATE or item.cell_class is not CellClass.FRESH:
@@ -42,14 +43,21 @@ def watched(classified: Sequence[Classified], policy: Policy, watching: Watching
         if len(outcomes) < len(names):
             continue
         prefills += 1
-        bad += any(outcomes)
+        bad += [item.cell.case_id] if any(outcomes) else []
         levels = [stepped(level, outcome, policy.alarm) for level, outcome in zip(levels, outcomes, strict=True)]
         peak = max(peak, *levels)
-    return Watched(prefills, bad, tuple(levels), peak, peak >= alarm_level(policy.alarm, watch=True))
+    alarmed = peak >= alarm_level(policy.alarm, watch=True)
+    return Watched(prefills, len(bad), tuple(levels), peak, alarmed, tuple(dict.fromkeys(bad)))
+
+
+def bad_cases(before: Watching, seen: Watched) -> tuple[str, ...]:
+    """The cases that were bad, this replay's first, then those of the replays before it."""
+    return tuple(dict.fromkeys([*seen.bad_cases, *before.bad_cases]))
 
 
 def next_watching(before: Watching, seen: Watched, run_id: str, prefills: int) -> Watching:
-    """Where the replay after this one begins."""
+    """Where the replay after this one begins. Bad cases are remembered for as long as the level is not back at 0."""
+    goes_on = not seen.alarmed and max(seen.levels) > 0
     return Watching(
         prefills=prefills,
         levels=() if seen.alarmed else seen.levels,
@@ -57,6 +65,7 @@ def next_watching(before: Watching, seen: Watched, run_id: str, prefills: int) -
         prefills_before=before.prefills_before + seen.prefills,
         bad_before=before.bad_before + seen.bad_prefills,
         alarms_before=before.alarms_before + seen.alarmed,
+        bad_cases=bad_cases(before, seen) if goes_on else (),
         after=run_id,
         answers_cut=before.answers_cut,
     )

@@ -11,9 +11,11 @@ from prefillgate.api.policy import PolicyDocument
 from prefillgate.api.replay_set import canonical_json
 from prefillgate.api.store_address import StoreAddress
 from prefillgate.core.cells import BASELINE, CANDIDATE
+from prefillgate.core.earlier import StoredFloor, Trigger, Watching
+from prefillgate.core.fitted_plan import fitted_plan
 from prefillgate.core.journal import CaseRef, Difference, Planned
 from prefillgate.core.policy import Policy
-from prefillgate.core.shape import Shape, fitted
+from prefillgate.core.shape import Shape
 from prefillgate.engines.base import Identity
 from prefillgate.replay.lane import LaneTimes
 from prefillgate.replay.replay_set import ReplaySet
@@ -73,6 +75,10 @@ class RunRequest:
     must_end_at: float | None = None  # seconds since the epoch; beside the policy's deadline
     differences_stand: bool = False  # a run that goes on has the differences it was begun with, whatever is told now
     first_replicate: int = 1  # the number of a new run's first replicate; a run that goes on keeps its own
+    floor: StoreAddress | None = None  # an earlier run of the baseline against itself, that a new run goes by
+    floor_max_age_days: float | None = None
+    watching: Watching | None = None  # a small replay after a promotion; the candidate is the promoted profile
+    trigger: Trigger | None = None  # an alarm of one, that this run's replicate answers
 
     def arm(self, name: str) -> ArmRequest:
         """The request of one arm. Raises KeyError for a baseline where there is none."""
@@ -82,13 +88,15 @@ class RunRequest:
         return asked
 
 
-def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) -> Planned:
-    """The first event of a new run's journal."""
-    return Planned(
+def plan_run(
+    request: RunRequest, seed: int, started_at: float, policy: Policy, floor: StoredFloor | None = None
+) -> Planned:
+    """The first event of a new run's journal. `floor` is what the floor asked for shows."""
+    plan = Planned(
         run_id=f"{request.replay_set.name}-{seed}",
         started_at=started_at,
         seed=seed,
-        policy=fitted(policy, request.shape),
+        policy=policy,
         cases=tuple(
             CaseRef(case.case_id, case.sha256, case.characters, case.max_tokens, case.greedy, case.canonical_line)
             for case in request.replay_set.cases
@@ -102,7 +110,11 @@ def plan_run(request: RunRequest, seed: int, started_at: float, policy: Policy) 
         shape=request.shape,
         command=request.command,
         checks=declared_checks(request.policy),
+        floor=floor,
+        watching=request.watching,
+        trigger=request.trigger,
     )
+    return fitted_plan(plan)
 
 
 def declared_checks(policy: PolicyDocument) -> str:
@@ -120,8 +132,9 @@ def named(arm: ArmRequest) -> str:
 def check_same_run(planned: Planned, request: RunRequest) -> None:
     """Raise `RunMismatch` unless the store's plan is the one asked for now."""
     policy = replace(request.policy.policy, budget=planned.policy.budget)  # that may be raised
-    asked = plan_run(request, planned.seed, planned.started_at, policy)
+    asked = plan_run(request, planned.seed, planned.started_at, policy, planned.floor)
     told: Sequence[tuple[str, object, object]] = (
+        ("what it is for", _purpose(planned), _purpose(asked)),
         ("replay set", _digest(planned), _digest(asked)),
         ("baseline", planned.baseline_url, asked.baseline_url),
         ("candidate", planned.candidate_url, asked.candidate_url),
@@ -138,7 +151,7 @@ def check_same_run(planned: Planned, request: RunRequest) -> None:
             raise RunMismatch(
                 f"{name}: the store was begun with {_told(stored)}, now {_told(wanted)} is asked for ({since})"
             )
-    policy = fitted(policy, request.shape)
+    policy = asked.policy
     if planned.policy not in (policy, policy_for(policy, shared=True)):
         raise RunMismatch(
             f"policy: the store was begun with {planned.policy.name}, and its numbers differ from those of "
@@ -154,6 +167,14 @@ def _told(value: object) -> object:
 
 def _digest(plan: Planned) -> str:
     return f"{plan.replay_set_name} {plan.replay_set_sha256[:12]}"
+
+
+def _purpose(plan: Planned) -> str:
+    if plan.shape.baseline_alone:
+        return "a floor"
+    if plan.watching is not None:
+        return "a small replay after a promotion"
+    return "a candidate" if plan.trigger is None else "the replicate of an alarm after a promotion"
 
 
 def _turns(shape: Shape) -> str:

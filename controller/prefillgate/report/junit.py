@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as Xml
 
 from prefillgate.core.cells import CANDIDATE
+from prefillgate.core.floor import floor_sentence
 from prefillgate.core.stored_baseline import baseline_sentence
 from prefillgate.core.verdict import CellClass, CellView, Promotion, Rollback, ThroughputState, Verdict
 from prefillgate.report.clean import one_line, visible
@@ -174,6 +175,7 @@ def _properties(verdict: Verdict) -> Xml.Element:
         ("cause", decision.cause),
         *([] if verdict.shape is None else [("isolation", verdict.shape.isolation.value)]),
         *([] if verdict.baseline_shown is None else [("stored_baseline", baseline_sentence(verdict.baseline_shown))]),
+        *([] if verdict.floor is None else [("floor", floor_sentence(verdict.floor))]),
         ("replay_set", verdict.replay_set_name),
         ("replay_set_sha256", verdict.replay_set_sha256),
     ]

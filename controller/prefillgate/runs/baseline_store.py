@@ -42,14 +42,15 @@ def stored_baseline(request: RunRequest, suite: CheckSuite, now: float) -> Basel
             shown = baseline_of(stored, short_name(path), now)
         except NoStoredBaseline as error:
             raise BadInput(f"--baseline-store {path}: {error} ({ALLOWED})") from error
-        why = why_not_comparable(stored, plan, _checks(request, suite))
+        why = why_not_comparable(stored, plan, checks_of(request, suite))
     why = why or why_of_no_age(shown, request.baseline_max_age_days)
     if why is not None:
         raise BadInput(f"--baseline-store {path}: {why} ({ALLOWED})")
     return shown
 
 
-def _checks(request: RunRequest, suite: CheckSuite) -> Checks:
+def checks_of(request: RunRequest, suite: CheckSuite) -> Checks:
+    """The checks that will be run on each case, with their versions."""
     return {
         case.case_id: {check.name: check.version for check in suite.checks_for(case)}
         for case in request.replay_set.cases

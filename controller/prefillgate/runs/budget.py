@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prefillgate.core.decision import Reason
+from prefillgate.core.fitted_plan import fitted_plan
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import BudgetRaised, Journal
 from prefillgate.core.schedule import Stop, next_step
@@ -19,7 +22,7 @@ def raise_budget(journal: Journal, gate: Gate, request: RunRequest, around: Arou
     """
     asked = request.budget
     if asked is None:
-        policy = request.policy.policy.budget
+        policy = fitted_plan(replace(gate.plan, policy=request.policy.policy)).policy.budget
         if policy != gate.plan.policy.budget:
             around.said(
                 f"budget: {gate.budget} prefills, as the store has it (the policy says {policy}; --budget raises it)"

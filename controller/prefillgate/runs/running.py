@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
-from prefillgate.core.cells import BASELINE, CANDIDATE
+from prefillgate.core.cells import ARMS, CANDIDATE
+from prefillgate.core.earlier import StoredFloor
 from prefillgate.core.gate import Gate, JournalError, fold
 from prefillgate.core.journal import RunResumed
 from prefillgate.core.judge import judge
@@ -35,6 +36,7 @@ from prefillgate.runs.around import IN_USE, Around, Hooks, Said
 from prefillgate.runs.baseline_store import show_baseline, stored_baseline
 from prefillgate.runs.budget import MENDABLE, raise_budget
 from prefillgate.runs.errors import BadInput, CouldNotMeasure, RunBroken, RunError
+from prefillgate.runs.floor_store import stored_floor, tell_floor
 from prefillgate.runs.gateway import check_gateway, gateway_due, servers_to_ask_again
 from prefillgate.runs.judges import compare_judges, keep_judges_apart
 from prefillgate.runs.more_lanes import more_lanes, named_lane
@@ -77,7 +79,9 @@ async def _execute(request: RunRequest, watcher: Watcher, around: Around) -> Fin
     suite = CheckSuite.from_policy(request.policy, request.replay_set, request.unvalidated_judge)
     shown = stored_baseline(request, suite, clock.now())
     opened = _existing(request, around)
+    floor = None if opened is not None else stored_floor(request, suite, clock.now())
     if opened is not None:
+        tell_floor(opened[1].plan.floor, request, around)
         show_baseline(*opened, shown, around)
         if _is_over(opened[1]):
             if gateway_due(request, opened[1]):
@@ -92,7 +96,7 @@ async def _execute(request: RunRequest, watcher: Watcher, around: Around) -> Fin
             shared = _shared(lanes, identities)
             more = await more_lanes(request, lanes, around, stack)
             if opened is None:
-                opened = _new(request, policy_for(request.policy.policy, shared), around)
+                opened = _new(request, policy_for(request.policy.policy, shared), floor, around)
                 show_baseline(*opened, shown, around)
             journal, gate = opened
             deadline = _deadline(gate.plan.policy, request, clock)
@@ -167,7 +171,7 @@ def _deadline(policy: Policy, request: RunRequest, clock: Clock) -> float | None
 
 
 def _shared(lanes: dict[str, Lane], identities: dict[str, Identity]) -> bool:
-    if BASELINE not in lanes:
+    if len(lanes) < len(ARMS):
         return False
     try:
         return one_server({arm: lane.engine.url for arm, lane in lanes.items()}, identities)
@@ -196,12 +200,12 @@ def _existing(request: RunRequest, around: Around) -> tuple[KeptJournal, Gate] |
     return journal, gate
 
 
-def _new(request: RunRequest, policy: Policy, around: Around) -> tuple[KeptJournal, Gate]:
+def _new(request: RunRequest, policy: Policy, floor: StoredFloor | None, around: Around) -> tuple[KeptJournal, Gate]:
     """A new store with its plan."""
     seed = request.seed if request.seed is not None else secrets.randbelow(2**31)
     around.said(f"seed: {seed}", "seed", seed=seed)
     with store_errors():
-        planned = plan_run(request, seed, around.clock.now(), policy)
+        planned = plan_run(request, seed, around.clock.now(), policy, floor)
         journal = create_store(request.store, planned, around.hooks.fence)
         _told_of(journal, around)
         return journal, fold(journal.events())
