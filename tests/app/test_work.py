@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from prefillgate.evidence import Fence, SqliteJournal, open_store
 from prefillgate.evidence.book_rows import Replicates
 from prefillgate.reconcile.effects import RecordOverride
 from prefillgate.reconcile.snapshot import WorkSeen, WorkState
+from tests.support.manual_clock import until
 from tests.support.runs import measured, stored
 from tests.support.simulated import SimulatedServer, free_port, start_simulated
 from tests.support.traffic import other_traffic
@@ -538,17 +540,17 @@ def test_a_person_s_word_ends_a_run_and_stands_in_its_journal_once(
     async def story() -> None:
         looks = looks_of(tmp_path, healthy, candidate)
         async with room(tmp_path / "stores") as here:
-            here.works.record(RecordOverride("nobody's", OVER))
+            here.works.record(RecordOverride("nobody's", OVER), looks.observed())
             here.works.start(order(), looks.observed())
             await here.until(lambda seen: seen.rows > 5)
             for _ in range(2):
-                here.works.record(RecordOverride(ROLLOUT_UID, OVER))
+                here.works.record(RecordOverride(ROLLOUT_UID, OVER), looks.observed())
                 seen = await here.until(ended)
             assert outcome(seen) == "rollback" and seen.verdict is not None
             assert seen.verdict.decision.reason == "Override"
             cells = len(stored(store_of(tmp_path / "stores"))[0].measured)
             assert cells < 18
-            here.works.record(RecordOverride(ROLLOUT_UID, OverrideEnded(2.0, "taken away")))
+            here.works.record(RecordOverride(ROLLOUT_UID, OverrideEnded(2.0, "taken away")), looks.observed())
             taken_back = await here.until(lambda seen: seen.state is WorkState.BROKEN)
             assert taken_back.verdict is not None and taken_back.verdict.decision.reason == "MoreEvidenceNeeded"
             here.works.start(order(), looks.observed())
@@ -569,7 +571,7 @@ def test_a_word_about_a_run_that_ended_changes_its_verdict_and_asks_nobody(
             here.works.start(order(), looks.observed())
             assert outcome(await here.until(ended)) == PROMOTED
             before = len(healthy.truth()) + len(candidate.truth())
-            here.works.record(RecordOverride(ROLLOUT_UID, OVER))
+            here.works.record(RecordOverride(ROLLOUT_UID, OVER), looks.observed())
             seen = await here.until(
                 lambda seen: seen.verdict is not None and seen.verdict.decision.reason == "Override"
             )
@@ -588,8 +590,56 @@ def test_a_word_about_a_run_that_has_no_store_yet_waits_for_it(
         async with room(tmp_path / "stores") as here:
             here.works.start(order(), looks.observed())
             await here.until(lambda seen: seen.waiting == "WaitingForEndpoints")
-            here.works.record(RecordOverride(ROLLOUT_UID, OVER))
+            here.works.record(RecordOverride(ROLLOUT_UID, OVER), looks.observed())
             assert (await here.until(lambda seen: seen.waiting == "WaitingForEndpoints")).rows == 0
+
+    asyncio.run(story())
+
+
+def test_a_word_about_a_run_that_ended_in_an_earlier_term_stands_in_its_journal_and_asks_nobody(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        async with room(tmp_path / "stores") as here:
+            here.works.start(order(), looks.observed())
+            await here.until(ended)
+        before = len(healthy.truth()) + len(candidate.truth())
+        async with room(tmp_path / "stores", token=2) as here:
+            assert here.works.seen(LINE_UID) == ()
+            for word in (OVER, OVER, OverrideEnded(2.0, "taken away"), OVER):
+                here.works.record(RecordOverride(ROLLOUT_UID, word), looks.observed())
+                reason = "Override" if word == OVER else "AcceptanceReached"
+                seen = await here.until(partial(decided, reason=reason))
+            assert outcome(seen) == "rollback"
+        assert len(healthy.truth()) + len(candidate.truth()) == before
+
+    asyncio.run(story())
+    with SqliteJournal.open_readonly(store_of(tmp_path / "stores")) as journal:
+        words = [each for each in journal.events() if isinstance(each, Overridden | OverrideEnded)]
+    assert words == [OVER, OverrideEnded(2.0, "taken away"), OVER]
+
+
+def decided(seen: WorkSeen, reason: str) -> bool:
+    return seen.verdict is not None and seen.verdict.decision.reason == reason
+
+
+def test_a_word_about_a_run_whose_store_is_gone_is_tried_again_now_and_then(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        looks, clock = looks_of(tmp_path, healthy, candidate), Ahead()
+        async with room(tmp_path / "stores", clock=clock) as here:
+            here.works.record(RecordOverride(ROLLOUT_UID, OVER), looks.observed())
+            await until(lambda: here.told)
+            for _ in range(3):  # each look at the line asks for it again, and each end of a try for a look
+                here.works.record(RecordOverride(ROLLOUT_UID, OVER), looks.observed())
+            await asyncio.sleep(0.05)
+            assert len(here.told) == 1
+            clock.seconds = replay_thread.WORDS_AGAIN_SECONDS + 1
+            here.works.record(RecordOverride(ROLLOUT_UID, OVER), looks.observed())
+            await until(lambda: len(here.told) == 2)
+        assert not store_of(tmp_path / "stores").exists()
 
     asyncio.run(story())
 

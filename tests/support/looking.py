@@ -40,7 +40,7 @@ class Noted:
     def stop(self, key: str, why: str) -> None:
         raise AssertionError("a look stops nothing")
 
-    def record(self, order: RecordOverride) -> None:
+    def record(self, order: RecordOverride, observed: Observed) -> None:
         raise AssertionError("a look records nothing")
 
     def present_epoch(self, url: str, epoch: str | None) -> None:

@@ -818,16 +818,23 @@ def test_a_word_that_a_person_wrote_into_the_store_by_hand_is_left_there() -> No
     assert [each for each in world.look(later=1.0).before if isinstance(each, RecordOverride)] == []
 
 
-def test_a_run_that_no_work_of_this_term_knows_is_told_once() -> None:
+def test_a_run_that_no_work_of_this_term_knows_is_told_until_its_verdict_shows_it_and_only_then_it_is_done() -> None:
     world = overriding()
     world.rollouts[ONE]["status"]["evidence"] = {"store": "gate.db", "run": "r-7", "rows": 5}
-    world.look()
-    assert [type(each.event) for each in world.recorded] == [Overridden]
+    event = Overridden(NOW, "promote", "alice", "looked at every answer")
+    for number in range(1, 3):
+        world.look(later=number - 1.0)
+        assert [each.event for each in world.recorded] == [event] * number
+        assert world.done == {} and world.reasons() == ["OverrideObeyed"]
+    world.works = (work(event, state=WorkState.ENDED),)
     world.look(later=1.0)
-    assert len(world.recorded) == 1
+    assert len(world.recorded) == 2 and len(world.done) == 1
+    world.works = ()  # the next term
+    world.look(later=1.0)
+    assert len(world.recorded) == 2
     world.annotate(ONE, {}).look(later=1.0)
     world.look(later=1.0)
-    assert [each.event for each in world.recorded[1:]] == [OverrideEnded(NOW + 2, "It was taken away.")]
+    assert [each.event for each in world.recorded[2:]] == [OverrideEnded(NOW + 4, "It was taken away.")]
 
 
 def test_what_was_never_measured_has_no_journal() -> None:

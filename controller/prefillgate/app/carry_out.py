@@ -242,7 +242,7 @@ class Hand:
 
     async def _record(self, cycle: Cycle, order: RecordOverride) -> None:
         self._left()
-        self._means.works.record(order)
+        self._means.works.record(order, cycle.observed)
 
     async def _tell(self, cycle: Cycle, order: Tell) -> None:
         kind, thing = (LINES, cycle.line) if order.rollout is None else (ROLLOUTS, cycle.rollout(order.rollout))

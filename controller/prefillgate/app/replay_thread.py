@@ -26,6 +26,7 @@ from prefillgate.runs.errors import BadInput, RunError
 FIRST_RETRY_SECONDS = 5.0  # doubled with each failure that no progress came between
 LONGEST_RETRY_SECONDS = 300.0
 LAST_CELL_SECONDS = 10.0  # that a cell in flight has before its replay is moved away from under it
+WORDS_AGAIN_SECONDS = 30.0  # a person's words that could not be written are tried again
 LONGEST_TROUBLE = 1000
 NO_SERVER, TURN = "WaitingForEndpoints", "WaitingForTurn"  # reasons of the condition Screened
 REFUSED = (Unusable, BadInput, StoreDamaged, StoreForeign, StoreVersion)  # nothing is gained by trying again
@@ -69,7 +70,10 @@ Carry = Callable[[Turn], Coroutine[Any, Any, Answer | None]]
 class Replay:
     """One piece of work. Every method may be called from any thread, and none waits."""
 
-    def __init__(self, asked: Asked, carry: Carry, clock: Clock, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, asked: Asked, carry: Carry, clock: Clock, changed: Callable[[], None], at_rest: bool = False
+    ) -> None:
+        """`at_rest`: it ended in an earlier term, and nothing is wanted of it but words in its journal."""
         self.key = asked.order.key
         self._carry = carry
         self._clock = clock
@@ -79,7 +83,8 @@ class Replay:
         self._servers: Servers = {}
         self._words: list[Word] = []
         self._watcher = RunWatcher(clock, changed)
-        self._seen = WorkSeen(self.key, asked.order.kind, WorkState.RUNNING, clock.now())
+        state = WorkState.ENDED if at_rest else WorkState.RUNNING
+        self._seen = WorkSeen(self.key, asked.order.kind, state, clock.now())
         self._living = False  # a thread is at it
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Answer | None] | None = None
@@ -87,6 +92,7 @@ class Replay:
         self._final = False
         self._moving = False
         self._no_journal = False  # words were tried, and there is no store that they could be written into
+        self._words_due_at = 0.0  # when those that could not be written are tried again
         self._failures, self._rows_at_failure = 0, 0
 
     def seen(self) -> WorkSeen:
@@ -149,7 +155,9 @@ class Replay:
         with self._lock:
             if word not in self._words:
                 self._words.append(word)
-            self._no_journal = False
+            elif self._no_journal and self._clock.now() < self._words_due_at:
+                return False  # it comes again at every look, and the end of a thread asks for one
+            self._no_journal, self._words_due_at = False, self._clock.now() + WORDS_AGAIN_SECONDS
             if self._living:
                 self._interrupt()
             return not self._living

@@ -65,8 +65,9 @@ class Works(Protocol):
     def stop(self, key: str, why: str) -> None:
         """End it at the next await; what is in its store stays. Nothing where none runs."""
 
-    def record(self, order: RecordOverride) -> None:
-        """Write a person's override into its journal, now or when it is next open."""
+    def record(self, order: RecordOverride, observed: Observed) -> None:
+        """Write a person's override into its journal, now or when it is next open: also where the work ended in an
+        earlier term and is not known in this one."""
 
     def present_epoch(self, url: str, epoch: str | None) -> None:
         """The present life of a server, as the cluster tells it. Answers are asked around every cell.

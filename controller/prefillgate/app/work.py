@@ -14,7 +14,7 @@ from prefillgate.app.orders import Asked
 from prefillgate.app.replay_thread import Replay
 from prefillgate.app.seams import Changed, Leading, Observed
 from prefillgate.reconcile.effects import RecordOverride, StartWork
-from prefillgate.reconcile.snapshot import WorkSeen
+from prefillgate.reconcile.snapshot import WorkKind, WorkSeen
 from prefillgate.replay.clock import Clock, SystemClock
 
 ENDING = "the controller ends"
@@ -57,10 +57,7 @@ class ThreadWorks:
             self._epochs.seen(asked)
             replay = self._replays.get(key)
             if replay is None:
-                self._forget(key, observed)
-                tell = partial(self._tell, f"{metadata['namespace']}/{metadata['name']}")
-                replay = self._replays[key] = Replay(asked, self._carrier.carry, self._clock, tell)
-                self._give_thread(replay)
+                self._give_thread(self._made(asked))
             elif replay.ask(asked):
                 self._give_thread(replay)
 
@@ -72,12 +69,28 @@ class ThreadWorks:
                     self._waiting.remove(replay)
             replay.stop(why)
 
-    def record(self, order: RecordOverride) -> None:
-        """Write a person's override into its journal, now or when it is next open."""
+    def record(self, order: RecordOverride, observed: Observed) -> None:
+        """Write a person's override into its journal, now or when it is next open: also where the work ended in an
+        earlier term and is not known in this one."""
         with self._lock:
-            for replay in self._of(order.work):
-                if not self._closed and replay.record(order.event):
+            if self._closed:
+                return
+            known = self._of(order.work) or [self._at_rest(order.work, observed)]
+            for replay in known:
+                if replay.record(order.event):
                     self._give_thread(replay)
+
+    def _at_rest(self, key: str, observed: Observed) -> Replay:
+        """Work of an earlier term, of which nothing is wanted but its journal."""
+        return self._made(Asked(StartWork(key, WorkKind.JUDGE, baseline=""), observed), at_rest=True)
+
+    def _made(self, asked: Asked, at_rest: bool = False) -> Replay:
+        metadata = asked.snapshot.line["metadata"]
+        key = (str(metadata["uid"]), asked.order.key)
+        self._forget(key, asked.observed)
+        tell = partial(self._tell, f"{metadata['namespace']}/{metadata['name']}")
+        replay = self._replays[key] = Replay(asked, self._carrier.carry, self._clock, tell, at_rest)
+        return replay
 
     def present_epoch(self, url: str, epoch: str | None) -> None:
         """The present life of a server, as the cluster tells it."""

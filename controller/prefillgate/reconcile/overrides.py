@@ -105,6 +105,8 @@ class _Look:
         self._present: dict[Name, str | None] = {}  # key of the annotations that an object bears now
         self._handled: dict[Name, HandledOverride] = {}
         self._over: dict[str, tuple[OverrideStatus, str]] = {}  # what ended at this look, and why
+        self._done: list[OverrideDone] = []
+        self._unshown: set[str | None] = set()  # keys of what stands and no journal has yet
 
     def taken(self) -> Considered:
         told = self._told
@@ -118,6 +120,7 @@ class _Look:
             self._end_what_is_over(name)
         for name, seen in self._rollouts.items():
             self._journal(name, seen)
+        told.after += [each for each in self._done if each.key not in self._unshown]
         for of, thing in self._objects():
             told.conditions[of] = self._row(of, thing)
         told.line_handled = self._handled.pop(None, None)
@@ -195,7 +198,7 @@ class _Look:
         if handled.outcome in ("Obeyed", "Refused"):
             self._tell(name, reason, _note(handled), f"{handled.key}/{handled.outcome}")
         if self._book.trouble is None:
-            self._told.after.append(OverrideDone(handled.key, f"{handled.outcome}: {handled.message or ''}".strip()))
+            self._done.append(OverrideDone(handled.key, f"{handled.outcome}: {handled.message or ''}".strip()))
 
     def _gone(self, last: HandledOverride) -> HandledOverride:
         """The echo of an override whose annotation is gone."""
@@ -264,6 +267,7 @@ class _Look:
         if standing is not None:
             if self._unrecorded(standing, work, seen):
                 at = seconds_of(standing.since) or self._now
+                self._unshown.add(standing.key)
                 event = Overridden(at, standing.verdict.lower(), _by(standing), standing.reason)
                 self._told.after.append(RecordOverride(uid, event))
         elif (end := self._unrecorded_end(name, work, seen)) is not None:
