@@ -138,7 +138,7 @@ class Shelf:
     def stop(self, key: str, why: str) -> None:
         self.stopped.append((key, why))
 
-    def record(self, order: RecordOverride) -> None:
+    def record(self, order: RecordOverride, observed: Observed) -> None:
         self.recorded.append(order)
 
     def present_epoch(self, url: str, epoch: str | None) -> None:
