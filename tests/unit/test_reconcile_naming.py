@@ -68,8 +68,8 @@ def test_each_measurement_of_the_floor_and_each_replay_of_a_watch_has_a_key_that
     floors = [
         floor_key(DIGEST, "a" * 64, None),
         floor_key(DIGEST, "b" * 64, None),
-        floor_key(DIGEST, "a" * 64, 1.0),
-        floor_key(DIGEST, "a" * 64, 2.0),
+        floor_key(DIGEST, "a" * 64, "2026-11-30T10:00:00Z"),
+        floor_key(DIGEST, "a" * 64, "2026-11-30T10:00:01Z"),
         floor_key(DIGEST[:-1] + "0", "a" * 64, None),
     ]
     watches = [

@@ -42,6 +42,12 @@ class LineFacts:
         """The status of that rollout; None where it is only being made, or there is none."""
         return None if self.shown is None else self.statuses.get(self.shown)
 
+    @property
+    def shows_the_promoted(self) -> bool:
+        """Whether it is the rollout that promoted what is in production now."""
+        promoted = self.view.promoted
+        return promoted is not None and self.shown is not None and promoted.rollout == self.shown
+
 
 def line_findings(facts: LineFacts) -> list[Finding]:
     """All of them."""
@@ -146,7 +152,7 @@ def _answers(facts: LineFacts) -> list[Finding]:
         found.append(Finding(kind, "False", nothing) if condition is None else as_finding(condition))
     if facts.watch_alarm is not None:
         found[0] = facts.watch_alarm
-    if facts.watch_rollback:
+    if facts.watch_rollback and facts.shows_the_promoted:
         found[1] = Finding(ConditionType.PROMOTION_ALLOWED, "False", Reason.REGRESSION_CONFIRMED)
         found[2] = Finding(ConditionType.ROLLBACK_ALLOWED, "True", Reason.REGRESSION_CONFIRMED)
     return found

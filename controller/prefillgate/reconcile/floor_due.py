@@ -50,7 +50,7 @@ def floor_of(view: LineView, current: RolloutView | None, wanted: bool, may_star
     assert view.promoted is not None and view.snapshot.replay_set is not None and view.snapshot.spec is not None
     digest, cases = view.promoted.digest, view.snapshot.replay_set.sha256
     seen, at = _last(view)
-    key = floor_key(digest, cases, at)
+    key = floor_key(digest, cases, None if at is None else moment(at))
     work = next((each for each in view.snapshot.works if each.key == key), None)
     keep = None
     if work is not None and work.state is WorkState.ENDED and work.floor is not None:

@@ -9,6 +9,7 @@ from prefillgate.api.kinds.common import ProfileSeen
 from prefillgate.api.kinds.line_status import ServingLineStatus
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
+from prefillgate.core.decision import Reason
 from prefillgate.reconcile.candidates import differences_of
 from prefillgate.reconcile.conditions_line import LineFacts, line_findings
 from prefillgate.reconcile.findings import Finding, as_conditions, overridden_finding
@@ -37,8 +38,10 @@ def line_facts(
         remembered=remembered,
         statuses=statuses,
         shown=_shown(look, after, remembered),
-        watching=_watching(after),
+        watching=look.watch.finding,
         overridden=overridden_finding(row),
+        watch_alarm=None if promoted_now else look.watch.alarm,
+        watch_rollback=not promoted_now and look.watch.rollback,
     )
 
 
@@ -53,6 +56,7 @@ def status_of_line(facts: LineFacts, look: Look) -> ServingLineStatus:
         "promoted_profile": view.promoted,
         "previous_profile": view.previous,
         "rejected_profiles": list(facts.remembered.rejected) or None,
+        "watch": look.watch.seen if view.promoted == look.view.promoted else None,
         "last_handled_override": look.words.line_handled or before.last_handled_override,
         **_answer(facts),
         **_candidate(view),
@@ -68,6 +72,9 @@ def status_of_line(facts: LineFacts, look: Look) -> ServingLineStatus:
 def _answer(facts: LineFacts) -> dict[str, Any]:
     """The columns of a table: what the rollout shown says."""
     status = facts.status_shown
+    if facts.watch_rollback and facts.shows_the_promoted:
+        told = {"decision": "Rollback", "promotion": "Blocked", "rollback": "Allowed"}
+        return {**told, "prefills": status and status.prefills, "reason": str(Reason.REGRESSION_CONFIRMED)}
     if facts.shown is None:
         return {"decision": None, "promotion": None, "rollback": None, "prefills": None, "reason": None}
     decision = None if status is None else status.decision
@@ -101,12 +108,3 @@ def _shown(look: Look, after: LineView, remembered: Remembered) -> str | None:
         if name is not None and (name in names or name == look.candidacy.name):
             return name
     return names[-1] if names else None
-
-
-def _watching(view: LineView) -> Finding:
-    kind, spec = ConditionType.WATCHING, view.snapshot.spec
-    if spec is None or spec.watch is None:
-        return Finding(kind, "False", "WatchOff")
-    if view.promoted is None or view.promoted.how == "FirstSeen":
-        return Finding(kind, "False", "NothingPromoted")
-    return Finding(kind, "False", "Suspended") if view.suspended else Finding(kind, "True", "WatchScheduled")

@@ -46,9 +46,9 @@ def rerun_name(line: str, digest: str, asked_on: str, value: str) -> str:
     return f"{line[:LONGEST_LINE_NAME].rstrip('.-')}-{digits_of(digest)}-r{_hashed(asked_on, value)[:DIGITS]}"
 
 
-def floor_key(digest: str, replay_set_sha256: str, last: float | None) -> str:
-    """The key of a measurement of the floor, after the one that ended at `last`: `floor-DIGITS-...`."""
-    return f"floor-{digits_of(digest, DIGITS_OF_A_RUN)}-{_hashed(digest, replay_set_sha256, repr(last))[:DIGITS]}"
+def floor_key(digest: str, replay_set_sha256: str, last: str | None) -> str:
+    """The key of a measurement of the floor, after the one that ended at `last` (RFC 3339): `floor-DIGITS-...`."""
+    return f"floor-{digits_of(digest, DIGITS_OF_A_RUN)}-{_hashed(digest, replay_set_sha256, last or '')[:DIGITS]}"
 
 
 def watch_key(digest: str, since: str, number: int) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.reconcile.acceptance import baseline_ready, endpoints_ready, line_accepted, rollout_accepted
 from prefillgate.reconcile.candidates import Candidacy, candidacy_of
@@ -35,6 +36,7 @@ from prefillgate.reconcile.seen import LineView, RolloutView, flipped, view_of
 from prefillgate.reconcile.snapshot import LineSnapshot, WorkKind, WorkState
 from prefillgate.reconcile.telling import noticed
 from prefillgate.reconcile.told_now import told_at_this_look
+from prefillgate.reconcile.watch_due import WatchView, watch_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Look:
     endpoints: Finding
     candidacy: Candidacy
     floor: FloorView | None
+    watch: WatchView
 
     @property
     def may_work(self) -> bool:
@@ -73,6 +76,7 @@ def plan(snapshot: LineSnapshot) -> Plan:
     before += [KeepFate(fate) for fate in remembered.missing]
     if look.floor is not None and look.floor.keep is not None:
         before.append(KeepFloor(look.floor.keep))
+    before += look.watch.keep
     if look.candidacy.create is not None:
         before.append(CreateRollout(look.candidacy.create))
     limit = 0 if snapshot.spec is None else snapshot.spec.history_limit
@@ -92,8 +96,17 @@ def look_at(snapshot: LineSnapshot) -> Look:
     accepted, endpoints = line_accepted(view), endpoints_ready(view)
     ended = [(each.name, each.before) for each in view.rollouts if each.ended]
     candidacy = candidacy_of(view, remembered_of(view, ended, view.promoted), accepted)
-    look = Look(view, considered(snapshot), accepted, endpoints, candidacy, None)
-    return replace(look, floor=_floor(look))
+    nothing = WatchView(Finding(ConditionType.WATCHING, "False", "WatchOff"))
+    look = Look(view, considered(snapshot), accepted, endpoints, candidacy, None, nothing)
+    look = replace(look, floor=_floor(look))
+    return replace(look, watch=watch_of(view, accepted.holds, _may_watch(look)))
+
+
+def _may_watch(look: Look) -> bool:
+    """Whether a small replay of the promoted profile may begin: nothing else is replayed, and its floor is known."""
+    floor = look.floor
+    alone = look.candidacy.name is None and floor is not None and floor.usable and not floor.broken
+    return alone and look.may_work and look.view.settled and baseline_ready(look.view)
 
 
 def _floor(look: Look) -> FloorView | None:
@@ -137,9 +150,8 @@ def _starts(look: Look, lives: Mapping[str, Life]) -> list[Effect]:
     if not look.view.settled:
         return []
     started: list[Effect] = [life.start for life in lives.values() if life.start is not None]
-    if look.floor is not None and look.floor.start is not None:
-        started.append(look.floor.start)
-    return started
+    of_line = (None if look.floor is None else look.floor.start, look.watch.start)
+    return started + [each for each in of_line if each is not None]
 
 
 def _stops(look: Look, lives: Mapping[str, Life]) -> list[Effect]:
@@ -147,12 +159,12 @@ def _stops(look: Look, lives: Mapping[str, Life]) -> list[Effect]:
     allowed = {each.uid for each in look.view.rollouts if each.name in lives and lives[each.name].may_run}
     if look.floor is not None and look.may_work:
         allowed.add(look.floor.key)
+    if look.watch.key is not None and look.may_work:
+        allowed.add(look.watch.key)
     running = [each for each in look.view.snapshot.works if each.state is WorkState.RUNNING]
-    return [
-        StopWork(each.key, _why(look))
-        for each in running
-        if each.kind is not WorkKind.WATCH and each.key not in allowed
-    ]
+    if look.view.snapshot.book.trouble is not None and look.may_work:  # which floor and which watch are due is unknown
+        running = [each for each in running if each.kind is WorkKind.JUDGE]
+    return [StopWork(each.key, _why(look)) for each in running if each.key not in allowed]
 
 
 def _why(look: Look) -> str:
@@ -168,6 +180,7 @@ def _again(look: Look, lives: Mapping[str, Life]) -> float | None:
     times = [at for life in lives.values() for at in life.look_at]
     if look.floor is not None:
         times += [at for at in (look.floor.retry_at, look.floor.expires_at) if at is not None]
+    times += look.watch.look_at
     if look.words.expires_at is not None:
         times.append(look.words.expires_at)
     left = [at - look.view.now for at in times if at > look.view.now]

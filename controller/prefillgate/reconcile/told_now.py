@@ -29,6 +29,9 @@ def told_at_this_look(look: Look, facts: LineFacts, lives: Mapping[str, Life]) -
         kinds = OF_ROLLOUT if not look.accepted.holds else (ConditionType.ACCEPTED, *OF_ROLLOUT)
         transitions(said, rollout.before.conditions, status.conditions or (), kinds, (rollout, status))
     _fates(said, facts)
+    if look.watch.ended is not None and look.watch.ended.watch is not None:
+        key, found = look.watch.ended.key, look.watch.ended.watch
+        said.tell(event("WatchEnded", found.sentence, f"ended/{key}"))
     conditions = as_conditions(view.before.conditions, line_findings(facts), view.at, view.generation)
     of_watch = (ConditionType.ALARM_RAISED,) if facts.watch_alarm is not None else ()
     transitions(said, view.before.conditions, conditions, (*OF_LINE, *of_watch))

@@ -80,10 +80,19 @@ class WatchSeen(StatusModel):
     """The replays after the promotion."""
 
     last_at: Moment | None = Field(default=None, description="When the last one ended.")
+    last_run: str | None = Field(default=None, max_length=128, description="Its run in the evidence store.")
     next_at: Moment | None = Field(default=None, description="When the next one is due.")
     prefills: Count = Field(description="Fresh prefills of all of them since the promotion.")
     bad_prefills: Count = Field(description="Bad ones among them.")
     alarm: bool = Field(description="Whether an alarm stands that no replicate has answered.")
+    reason: str | None = Field(
+        default=None,
+        max_length=63,
+        description="What became of an alarm, or why nothing could be measured, in a word.",
+    )
+    rollback: bool | None = Field(
+        default=None, description="Whether a replicate confirmed that this profile is worse than the previous one."
+    )
     message: Line | None = Field(default=None, description="What they showed, in words.")
 
 

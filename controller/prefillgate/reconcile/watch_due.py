@@ -1,0 +1,159 @@
+"""The promoted profile after its promotion: when the next small fresh replay is due, and what they all showed.
+
+```
+promotion --> every_seconds --> replay 1 --> every_seconds --> replay 2 ... each after the end of the one before
+```
+What was missed while nobody looked is not made up for: one replay is due, not many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from prefillgate.api.kinds.line_status import WatchSeen
+from prefillgate.api.kinds.moments import moment, seconds_of
+from prefillgate.api.kinds.reasons import ROWS, ConditionType
+from prefillgate.core.decision import Reason
+from prefillgate.evidence.book_rows import Watch
+from prefillgate.reconcile.answer import LONGEST_LINE, LONGEST_WORD, bounded
+from prefillgate.reconcile.effects import Effect, EndWatch, KeepWatch, StartWork
+from prefillgate.reconcile.findings import Finding, as_finding
+from prefillgate.reconcile.floor_due import may_start_again
+from prefillgate.reconcile.naming import book_line, seed_of, watch_key, watch_number
+from prefillgate.reconcile.seen import LineView
+from prefillgate.reconcile.snapshot import WatchFound, WorkKind, WorkSeen, WorkState
+
+WATCHING, ALARM = ConditionType.WATCHING, ConditionType.ALARM_RAISED
+
+
+@dataclass(frozen=True, slots=True)
+class WatchView:
+    """The watch at this look. `key` is that of the replay that is due, or will be; `ended` the one that just ended."""
+
+    finding: Finding
+    seen: WatchSeen | None = None
+    key: str | None = None
+    start: StartWork | None = None
+    keep: tuple[Effect, ...] = ()
+    ended: WorkSeen | None = None
+    look_at: tuple[float, ...] = field(default=())
+
+    @property
+    def alarm(self) -> Finding | None:
+        """What the line says of an alarm that one of these replays raised; None: they raised none."""
+        if self.seen is None:
+            return None
+        if self.seen.reason in (Reason.REGRESSION_CONFIRMED, Reason.REGRESSION_NOT_CONFIRMED):
+            return Finding(ALARM, "False", "AlarmAnswered", self.seen.message or "")
+        if not self.seen.alarm:
+            return None
+        without = self.seen.reason == Reason.ALARM_WITHOUT_BASELINE
+        return Finding(ALARM, "True", "AlarmWithoutBaseline" if without else "Alarm", self.seen.message or "")
+
+    @property
+    def rollback(self) -> bool:
+        """Whether a replicate confirmed that the promoted profile is worse than the one before it."""
+        return self.seen is not None and bool(self.seen.rollback)
+
+
+def watch_of(view: LineView, accepted: bool, may_start: bool) -> WatchView:
+    """The watch. `may_start`: the promoted profile takes requests, its floor is known, and nothing else runs."""
+    finding = _finding(view)
+    if finding.reason in ("WatchOff", "NothingPromoted") or view.deleting:
+        over = (EndWatch(book_line(view.snapshot.line)),) if view.snapshot.book.watch is not None else ()
+        return WatchView(finding, keep=over if accepted or view.deleting else ())
+    assert view.promoted is not None and view.snapshot.spec is not None and view.snapshot.spec.watch is not None
+    if view.snapshot.book.trouble is not None:
+        return WatchView(finding, _known(view))
+    digest, since = view.promoted.digest, view.promoted.since
+    known, row = _known(view) or _nothing_yet(), view.snapshot.book.watch
+    last_at, last_run = _last(view, known)
+    key = watch_key(digest, since, watch_number(digest, since, last_run) + 1)
+    work = next((each for each in view.snapshot.works if each.key == key), None)
+    if work is not None and work.state is WorkState.ENDED and work.watch is not None:
+        return _ended(view, finding, work, work.watch)
+    wanted = _row(view, last_at, last_run)
+    seen = known.model_copy(update={"next_at": moment(wanted.next_at)})
+    due = view.now >= wanted.next_at and finding.holds
+    running = work is not None and work.state is WorkState.RUNNING
+    again = work is None or running or may_start_again(work, view.now)
+    start = _start(view, key, wanted.last_run) if due and again and (may_start or running) else None
+    retry = (work.retry_at,) if work is not None and work.retry_at is not None and not running else ()
+    keep = () if row == wanted else (KeepWatch(wanted),)
+    return WatchView(finding, seen, key, start, keep, look_at=(wanted.next_at, *retry) if finding.holds else ())
+
+
+def _finding(view: LineView) -> Finding:
+    spec = view.snapshot.spec
+    if spec is None:
+        before = next((each for each in view.before.conditions or () if each.type == WATCHING), None)
+        known = before is not None and (WATCHING, before.reason) in ROWS
+        return as_finding(before) if before is not None and known else Finding(WATCHING, "False", "WatchOff")
+    if spec.watch is None:
+        return Finding(WATCHING, "False", "WatchOff")
+    if view.promoted is None or view.promoted.how == "FirstSeen":
+        return Finding(WATCHING, "False", "NothingPromoted")
+    return Finding(WATCHING, "False", "Suspended") if view.suspended else Finding(WATCHING, "True", "WatchScheduled")
+
+
+def _last(view: LineView, known: WatchSeen) -> tuple[float | None, str | None]:
+    """When the last replay since the promotion ended, and its run: by the book, or where that was lost by the status."""
+    assert view.promoted is not None
+    row = view.snapshot.book.watch
+    if row is not None and watch_number(view.promoted.digest, view.promoted.since, row.last_run):
+        return row.last_at, row.last_run
+    return seconds_of(known.last_at), known.last_run
+
+
+def _row(view: LineView, last_at: float | None, last_run: str | None) -> Watch:
+    """The schedule as it is to be: so long after the last replay, or after the promotion."""
+    assert view.promoted is not None and view.snapshot.spec is not None and view.snapshot.spec.watch is not None
+    since = seconds_of(view.promoted.since) or view.now
+    start = since if last_at is None else last_at
+    every = view.snapshot.spec.watch.every_seconds
+    return Watch(book_line(view.snapshot.line), start + every, last_at, last_run)
+
+
+def _ended(view: LineView, finding: Finding, work: WorkSeen, found: WatchFound) -> WatchView:
+    at = view.now if work.ended_at is None else work.ended_at
+    row = _row(view, at, work.key)
+    seen = WatchSeen.model_validate(
+        {
+            "lastAt": moment(at),
+            "lastRun": work.key,
+            "nextAt": moment(row.next_at),
+            "prefills": found.prefills,
+            "badPrefills": found.bad_prefills,
+            "alarm": found.alarm,
+            "reason": bounded(found.reason, LONGEST_WORD) or None,
+            "rollback": found.rollback,
+            "message": bounded(found.sentence, LONGEST_LINE) or None,
+        }
+    )
+    return WatchView(finding, seen, work.key, None, (KeepWatch(row),), work, (row.next_at,) if finding.holds else ())
+
+
+def _known(view: LineView) -> WatchSeen | None:
+    """What the status says of this promotion's replays."""
+    known, promoted = view.before.watch, view.before.promoted_profile
+    same = promoted is not None and view.promoted is not None and promoted.since == view.promoted.since
+    return known if same else None
+
+
+def _nothing_yet() -> WatchSeen:
+    return WatchSeen.model_validate({"prefills": 0, "badPrefills": 0, "alarm": False})
+
+
+def _start(view: LineView, key: str, after: str | None) -> StartWork:
+    spec, promoted = view.snapshot.spec, view.promoted
+    assert spec is not None and spec.watch is not None and promoted is not None
+    previous = view.previous if spec.watch.previous != "None" else None
+    return StartWork(
+        key=key,
+        kind=WorkKind.WATCH,
+        baseline=promoted.digest,
+        seed=seed_of(view.uid, key),
+        prefills=spec.watch.prefills,
+        after=after,
+        previous=None if previous is None else previous.digest,
+    )
