@@ -97,7 +97,7 @@ def _finding(view: LineView) -> Finding:
 
 
 def _last(view: LineView, known: WatchSeen) -> tuple[float | None, str | None]:
-    """When the last replay since the promotion ended, and its run: by the book, or where that was lost by the status."""
+    """When the last replay since the promotion ended, and its run: by the book, else (it was lost) by the status."""
     assert view.promoted is not None
     row = view.snapshot.book.watch
     if row is not None and watch_number(view.promoted.digest, view.promoted.since, row.last_run):
