@@ -13,7 +13,7 @@ import yaml
 from prefillgate.api.kinds.line_status import ServingLineStatus
 from prefillgate.api.kinds.names import LINE_LABEL
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
-from prefillgate.app.carry_out import LINES, ROLLOUTS, Hand, Means, NotOurs, TermLost
+from prefillgate.app.carry_out import Hand, Means, NotOurs, TermLost
 from prefillgate.app.seams import Leading, Observed
 from prefillgate.core.journal import Overridden
 from prefillgate.evidence.book import Book, open_book
@@ -26,7 +26,7 @@ from prefillgate.kube.clock import SystemClock
 from prefillgate.kube.elector import Term
 from prefillgate.kube.errors import Conflict, Unreachable
 from prefillgate.kube.events import Recorder
-from prefillgate.kube.objects import EVENTS, owner_of
+from prefillgate.kube.objects import EVENTS, PROFILE_ROLLOUTS, SERVING_LINES, owner_of
 from prefillgate.kube.status import StatusWriter
 from prefillgate.reconcile import effects as do
 from prefillgate.reconcile.effects import Plan
@@ -66,14 +66,14 @@ class Bench:
             Means(self.kube, statuses, recorder, self.shelf, leading, self.term, self.clock, self.reasons.append)
         )
 
-    def put(self, name: str, kind: Any = LINES, **more: Any) -> Object:
+    def put(self, name: str, kind: Any = SERVING_LINES, **more: Any) -> Object:
         thing = {**line(name), **more}
         thing["metadata"] |= more.get("metadata", {})
         return self.fake.store.create(self.fake._of(kind), "default", thing, USER)
 
     def body(self, name: str, owner: Object, **spec: Any) -> Object:
         """A rollout of that line."""
-        owners = [owner_of(LINES, owner)]
+        owners = [owner_of(SERVING_LINES, owner)]
         labels = {LINE_LABEL: owner["metadata"]["name"]}
         metadata = {"name": name, "namespace": "default", "labels": labels, "ownerReferences": owners}
         return {"metadata": metadata, "spec": {"lineRef": {"name": owner["metadata"]["name"]}, **spec}}
@@ -101,7 +101,7 @@ async def bench(fake: FakeApi, tmp_path: Path) -> AsyncIterator[Bench]:
 
 async def test_it_goes_in_the_order_of_the_plan(bench: Bench) -> None:
     thing = bench.put("chat")
-    rollout = bench.put("chat-1", ROLLOUTS)
+    rollout = bench.put("chat-1", PROFILE_ROLLOUTS)
     plan = Plan(
         STATUS,
         {"chat-1": ProfileRolloutStatus(observedGeneration=1)},
@@ -182,7 +182,7 @@ async def test_a_rollout_of_that_name_that_is_not_ours_is_left_alone(change: str
         other["metadata"]["ownerReferences"][0]["uid"] = "another"
     if change == "label":
         other["metadata"]["labels"][LINE_LABEL] = "another"
-    bench.fake.store.create(bench.fake._of(ROLLOUTS), "default", other, USER)
+    bench.fake.store.create(bench.fake._of(PROFILE_ROLLOUTS), "default", other, USER)
     with pytest.raises(NotOurs, match="default/chat-2 is there already"):
         await bench.hand.carry_out(bench.seen(thing), Plan(STATUS, before=(do.CreateRollout(body),)))
     assert "status" not in (bench.stored("servinglines", "chat") or {})
@@ -191,14 +191,14 @@ async def test_a_rollout_of_that_name_that_is_not_ours_is_left_alone(change: str
 async def test_a_rollout_that_is_there_with_defaults_filled_in_is_ours(bench: Bench) -> None:
     thing = bench.put("chat")
     there = bench.body("chat-2", thing, policy={"name": "few", "filled": True})
-    bench.fake.store.create(bench.fake._of(ROLLOUTS), "default", there, USER)
+    bench.fake.store.create(bench.fake._of(PROFILE_ROLLOUTS), "default", there, USER)
     body = bench.body("chat-2", thing, policy={"name": "few"})
     await bench.hand.carry_out(bench.seen(thing), Plan(STATUS, before=(do.CreateRollout(body),)))
 
 
 async def test_a_rollout_that_took_the_name_since_is_not_deleted(bench: Bench) -> None:
     thing = bench.put("chat")
-    bench.put("chat-1", ROLLOUTS)
+    bench.put("chat-1", PROFILE_ROLLOUTS)
     with pytest.raises(Conflict):
         await bench.hand.carry_out(bench.seen(thing), Plan(STATUS, after=(do.DeleteRollout("chat-1", "older"),)))
     assert bench.stored("profilerollouts", "chat-1") is not None
@@ -206,13 +206,13 @@ async def test_a_rollout_that_took_the_name_since_is_not_deleted(bench: Bench) -
 
 async def test_a_line_that_was_deleted_meanwhile_is_no_failure(bench: Bench) -> None:
     thing = bench.put("chat")
-    bench.fake.store.delete(bench.fake._of(LINES), "default", "chat", None)
+    bench.fake.store.delete(bench.fake._of(SERVING_LINES), "default", "chat", None)
     await bench.hand.carry_out(bench.seen(thing), Plan(STATUS, {"gone": ProfileRolloutStatus(observedGeneration=1)}))
 
 
 async def test_a_line_that_changed_meanwhile_gets_no_status_for_what_it_was(bench: Bench) -> None:
     thing = bench.put("chat")
-    bench.fake.store.update(bench.fake._of(LINES), "default", "chat", {**thing, "spec": {"n": 2}}, USER)
+    bench.fake.store.update(bench.fake._of(SERVING_LINES), "default", "chat", {**thing, "spec": {"n": 2}}, USER)
     with pytest.raises(Conflict):
         await bench.hand.carry_out(bench.seen(thing), Plan(STATUS))
     assert "status" not in (bench.stored("servinglines", "chat") or {})
@@ -220,7 +220,7 @@ async def test_a_line_that_changed_meanwhile_gets_no_status_for_what_it_was(benc
 
 async def test_events_are_about_the_object_they_name(bench: Bench) -> None:
     thing = bench.put("chat")
-    rollout = bench.put("chat-1", ROLLOUTS)
+    rollout = bench.put("chat-1", PROFILE_ROLLOUTS)
     tells = (
         do.Tell("CandidateChanged", "Another.", "a/1"),
         do.Tell("Alarm", "Bad.", "b/1", rollout="chat-1", warning=True),

@@ -12,10 +12,10 @@ import pytest
 
 from prefillgate.evidence.book import open_book
 from prefillgate.evidence.fence import Fence
-from prefillgate.kube.objects import EVENTS
+from prefillgate.kube.objects import EVENTS, PROMOTION_POLICIES, REPLAY_SETS, SERVING_LINES
 from prefillgate.reconcile.effects import Plan, Tell
 from prefillgate.reconcile.snapshot import BookSeen, LineSnapshot, WorkKind, WorkSeen, WorkState
-from tests.support.controllers import LINES, POLICIES, SETS, Controller, a_fate, generation_seen, line
+from tests.support.controllers import Controller, a_fate, generation_seen, line
 from tests.support.fake_api import FakeApi, Fault
 from tests.support.fake_api.store import Object, Write
 from tests.support.manual_clock import until
@@ -26,7 +26,7 @@ USER = Write("somebody")
 
 def put(fake: FakeApi, *names: str) -> None:
     for name in names:
-        fake.store.create(fake._of(LINES), "default", line(name), USER)
+        fake.store.create(fake._of(SERVING_LINES), "default", line(name), USER)
 
 
 def found(fake: FakeApi, name: str, plural: str = "servinglines") -> Object:
@@ -40,7 +40,9 @@ def written(fake: FakeApi, name: str) -> bool:
 
 def touch(fake: FakeApi, name: str) -> None:
     thing = found(fake, name)
-    fake.store.update(fake._of(LINES), "default", name, {**thing, "spec": {"n": thing["metadata"]["generation"]}}, USER)
+    fake.store.update(
+        fake._of(SERVING_LINES), "default", name, {**thing, "spec": {"n": thing["metadata"]["generation"]}}, USER
+    )
 
 
 def events(fake: FakeApi) -> list[Object]:
@@ -72,7 +74,7 @@ async def test_every_change_of_a_line_is_looked_at(fake: FakeApi, controller: Ma
 
 
 async def test_statuses_of_policies_and_replay_sets_are_written(fake: FakeApi, controller: Make) -> None:
-    for kind in (POLICIES, SETS):
+    for kind in (PROMOTION_POLICIES, REPLAY_SETS):
         fake.store.create(fake._of(kind), "default", line("x"), USER)
     controller().start()
     await until(
@@ -223,7 +225,7 @@ async def test_a_line_that_is_deleted_ends_its_replays(fake: FakeApi, controller
     one.shelves[0].works[uid] = [WorkSeen("floor/x", WorkKind.FLOOR, WorkState.RUNNING, 1.0)]
     touch(fake, "a")
     await until(lambda: value(one, "works", kind="floor", state="running") == 1)
-    fake.store.delete(fake._of(LINES), "default", "a", None)
+    fake.store.delete(fake._of(SERVING_LINES), "default", "a", None)
     await until(lambda: one.shelves[0].stopped)
     assert one.shelves[0].stopped == [("floor/x", "the ServingLine was deleted")]
     await until(lambda: value(one, "lines") == 0)
@@ -237,7 +239,7 @@ async def test_another_line_of_the_same_name_does_not_inherit_replays(fake: Fake
     await until(lambda: written(fake, "a"))
     uid = found(fake, "a")["metadata"]["uid"]
     one.shelves[0].works[uid] = [WorkSeen("floor/x", WorkKind.FLOOR, WorkState.RUNNING, 1.0)]
-    fake.store.delete(fake._of(LINES), "default", "a", None)
+    fake.store.delete(fake._of(SERVING_LINES), "default", "a", None)
     put(fake, "a")
     await until(lambda: written(fake, "a"))
     assert found(fake, "a")["metadata"]["uid"] != uid

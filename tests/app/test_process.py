@@ -15,8 +15,8 @@ from prefillgate.app.process import LATE_SECONDS, STUCK_SECONDS
 from prefillgate.evidence.book import open_book
 from prefillgate.evidence.errors import StoreForeign
 from prefillgate.evidence.fence import Fence
-from prefillgate.kube.objects import LEASES
-from tests.support.controllers import LINES, Controller, line
+from prefillgate.kube.objects import LEASES, SERVING_LINES
+from tests.support.controllers import Controller, line
 from tests.support.fake_api import FakeApi, Fault
 from tests.support.fake_api.store import Object, Write
 from tests.support.manual_clock import settle, until
@@ -25,7 +25,7 @@ Make = Callable[..., Controller]
 
 
 def put(fake: FakeApi, name: str) -> None:
-    fake.store.create(fake._of(LINES), "default", line(name), Write("somebody"))
+    fake.store.create(fake._of(SERVING_LINES), "default", line(name), Write("somebody"))
 
 
 def stored(fake: FakeApi, plural: str, name: str) -> Object:
@@ -98,7 +98,7 @@ async def test_a_leader_whose_lease_is_taken_ends_its_replays_and_writes_no_more
     await until(lambda: one.shelves[0].closed)
     looks = len(one.sights[0].looks)
     thing = stored(fake, "servinglines", "a")
-    fake.store.update(fake._of(LINES), "default", "a", {**thing, "spec": {"n": 2}}, Write("somebody"))
+    fake.store.update(fake._of(SERVING_LINES), "default", "a", {**thing, "spec": {"n": 2}}, Write("somebody"))
     for _ in range(3):  # time goes by
         before = fake.calls.count(("get", "leases"))
         await until(lambda before=before: fake.calls.count(("get", "leases")) > before)

@@ -13,6 +13,7 @@ from prefillgate.api.errors import InputError
 from prefillgate.api.store_address import PostgresUrl
 from prefillgate.app.settings import Listen, Settings, read_settings, unknown_variables
 from prefillgate.app.settings_table import BY_NAME, ROWS, Setting
+from prefillgate.cli.main import main
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 KEY = "0123456789abcdef"
@@ -202,3 +203,62 @@ def test_what_looks_like_a_setting_and_is_none_is_told_but_for_links_to_services
 def test_no_setting_has_the_name_of_a_link_to_a_service() -> None:
     names = {row.variable for row in ROWS}
     assert not {name for name in names if re.search(r"_(SERVICE_HOST|SERVICE_PORT|PORT)$", name)}
+
+
+def test_the_readme_lists_every_setting_with_its_variable_and_default() -> None:
+    listed = re.findall(r"^\| (`--[a-z-]+`|none) \| `(PREFILLGATE_\w+)` \| (.*?) \| (.*) \|$", README, re.MULTILINE)
+    wanted = [
+        (
+            f"`{row.option}`" if row.flag else "none",
+            row.variable,
+            "" if row.default is None else f"`{row.default}`",
+            row.help,
+        )
+        for row in ROWS
+    ]
+    assert listed == wanted
+
+
+def test_help_lists_every_setting_with_its_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["controller", "--help"]) == 0
+    shown = "".join(capsys.readouterr().out.split())
+    for row in ROWS:
+        assert row.variable in shown and "".join(row.help.split()) in shown
+        assert row.option in shown or not row.flag
+        assert row.default is None or f"[default:{row.default}]" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--workers", "0"], '--workers: "0" (allowed: 1 to 64)'),
+        (["--lease-name", "A"], '--lease-name: "A" (allowed: a name of lower-case letters'),
+        (["--kubeconfig", "nowhere", "--store", "s"], "nowhere: kubeconfig: there is no such file"),
+        (["--lease-retry-seconds", "10", "--store", "s"], "lease retry, renewWithin, duration"),
+    ],
+)
+def test_the_command_ends_in_2_and_says_which_setting_it_is(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").write_text(KUBECONFIG, encoding="utf-8")
+    given = [] if "--kubeconfig" in words else ["--kubeconfig", "config"]
+    assert main(["controller", *given, *words, "--listen", "127.0.0.1:0"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_command_ends_in_1_where_the_store_cannot_be_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "book.db").write_bytes(b"no database, whatever its name says" * 100)
+    assert main(["controller", "--store", str(tmp_path)]) == 1
+    assert "book.db" in capsys.readouterr().err
+
+
+KUBECONFIG = """apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+"""

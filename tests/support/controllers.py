@@ -10,29 +10,36 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from prefillgate.api.kinds import names
 from prefillgate.api.kinds.line_status import ServingLineStatus
-from prefillgate.app.carry_out import LINES, ROLLOUTS
 from prefillgate.app.process import Makers, Process, Surroundings
 from prefillgate.app.seams import Changed, Leading, Observed, StatusWanted, Touched, Works
 from prefillgate.app.settings import Settings, read_settings
 from prefillgate.evidence.book_rows import Fate, Outcome
 from prefillgate.kube.errors import KubeError
-from prefillgate.kube.objects import Kind, Object, Query, name_of, namespace_of
+from prefillgate.kube.objects import (
+    CONTROLLER_REVISIONS,
+    PROFILE_ROLLOUTS,
+    PROMOTION_POLICIES,
+    REPLAY_SETS,
+    SERVING_LINES,
+    Kind,
+    Object,
+    Query,
+    name_of,
+    namespace_of,
+)
 from prefillgate.kube.reflector import Handlers, Pace, Reflector
 from prefillgate.reconcile.effects import KeepFate, Plan, RecordOverride, StartWork
 from prefillgate.reconcile.snapshot import LineSnapshot, RolloutSeen, WorkSeen
 from tests.support.fake_api import FakeApi, Resource
 
-POLICIES = Kind(names.GROUP, names.VERSION, names.PROMOTION_POLICY.plural, names.PROMOTION_POLICY.kind)
-SETS = Kind(names.GROUP, names.VERSION, names.REPLAY_SET.plural, names.REPLAY_SET.kind)
-OURS = (LINES, ROLLOUTS, POLICIES, SETS)
+OURS = (SERVING_LINES, PROFILE_ROLLOUTS, PROMOTION_POLICIES, REPLAY_SETS)
 QUICK = {"lease_duration_seconds": "5", "lease_renew_seconds": "2", "lease_retry_seconds": "0.1"}
 
 
 def serve_ours(fake: FakeApi) -> None:
     """Let the fake API server have our kinds."""
-    for kind in OURS:
+    for kind in (*OURS, CONTROLLER_REVISIONS):
         fake.serve(Resource(kind))
 
 
@@ -99,12 +106,12 @@ class Sight:
     async def look_policy(self, key: str) -> StatusWanted | None:
         self.looks.append(f"PromotionPolicy {key}")
         found = self._kept["PromotionPolicy"].get(key)
-        return None if found is None else StatusWanted(POLICIES, found, {"observedGeneration": 1})
+        return None if found is None else StatusWanted(PROMOTION_POLICIES, found, {"observedGeneration": 1})
 
     async def look_replay_set(self, key: str) -> StatusWanted | None:
         self.looks.append(f"ReplaySet {key}")
         found = self._kept["ReplaySet"].get(key)
-        return None if found is None else StatusWanted(SETS, found, {"cases": 3})
+        return None if found is None else StatusWanted(REPLAY_SETS, found, {"cases": 3})
 
     def lines_of(self, kind: str, key: str) -> tuple[str, ...]:
         return self.keys("ServingLine") if kind == "ProfileRollout" else ()

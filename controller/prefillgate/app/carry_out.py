@@ -20,7 +20,18 @@ from prefillgate.kube.clock import Clock
 from prefillgate.kube.elector import Term
 from prefillgate.kube.errors import AlreadyExists, KubeError, NotFound
 from prefillgate.kube.events import NORMAL, WARNING, Happening, Recorder
-from prefillgate.kube.objects import Kind, Object, Ref, key_of, label, name_of, namespace_of, uid_of
+from prefillgate.kube.objects import (
+    PROFILE_ROLLOUTS,
+    SERVING_LINES,
+    Kind,
+    Object,
+    Ref,
+    key_of,
+    label,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from prefillgate.kube.status import StatusWriter, holds
 from prefillgate.reconcile.effects import (
     CreateRollout,
@@ -42,8 +53,6 @@ from prefillgate.reconcile.effects import (
 )
 
 T = TypeVar("T")
-LINES = Kind(names.GROUP, names.VERSION, names.SERVING_LINE.plural, names.SERVING_LINE.kind)
-ROLLOUTS = Kind(names.GROUP, names.VERSION, names.PROFILE_ROLLOUT.plural, names.PROFILE_ROLLOUT.kind)
 ACTION = "Reconcile"
 MOST_UNTOLD = 1000  # events that could not be written yet, of all lines
 
@@ -116,8 +125,8 @@ class Hand:
         for name, status in plan.rollouts.items():
             thing = cycle.rollout(name)
             if thing is not None:
-                await self._write(ROLLOUTS, thing, wire(status))
-        await self._write(LINES, cycle.line, wire(plan.line))
+                await self._write(PROFILE_ROLLOUTS, thing, wire(status))
+        await self._write(SERVING_LINES, cycle.line, wire(plan.line))
         await self._effects(cycle, plan.after)
         await self.tell_rest()
 
@@ -197,7 +206,7 @@ class Hand:
     async def _create(self, cycle: Cycle, order: CreateRollout) -> None:
         body = dict(order.body)
         try:
-            made = await self._writing(lambda: self._means.kube.create(ROLLOUTS, body))
+            made = await self._writing(lambda: self._means.kube.create(PROFILE_ROLLOUTS, body))
         except AlreadyExists:
             made = await self._means.kube.get(_ref(body))
             if not _is_same(made, body):
@@ -208,7 +217,7 @@ class Hand:
         cycle.made[name_of(body)] = made
 
     async def _delete(self, cycle: Cycle, order: DeleteRollout) -> None:
-        ref = Ref(ROLLOUTS, order.name, namespace_of(cycle.line))
+        ref = Ref(PROFILE_ROLLOUTS, order.name, namespace_of(cycle.line))
         await self._writing(lambda: self._means.kube.delete(ref, order.uid))
         self.forget(order.uid)
 
@@ -245,7 +254,9 @@ class Hand:
         self._means.works.record(order, cycle.observed)
 
     async def _tell(self, cycle: Cycle, order: Tell) -> None:
-        kind, thing = (LINES, cycle.line) if order.rollout is None else (ROLLOUTS, cycle.rollout(order.rollout))
+        kind, thing = (
+            (SERVING_LINES, cycle.line) if order.rollout is None else (PROFILE_ROLLOUTS, cycle.rollout(order.rollout))
+        )
         if thing is None:
             return
         type_ = WARNING if order.warning else NORMAL
@@ -268,4 +279,4 @@ def _is_same(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _ref(body: Object) -> Ref:
-    return Ref(ROLLOUTS, name_of(body), namespace_of(body))
+    return Ref(PROFILE_ROLLOUTS, name_of(body), namespace_of(body))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import structlog
 
 from prefillgate.api.kinds import names
-from prefillgate.app.carry_out import ACTION, LINES, Hand, NotOurs, TermLost
+from prefillgate.app.carry_out import ACTION, Hand, NotOurs, TermLost
 from prefillgate.app.logs import Troubles, logger
 from prefillgate.app.metrics import Metrics
 from prefillgate.app.seams import Leading, Observed, Observer, Works
@@ -27,7 +27,7 @@ from prefillgate.kube.backoff import Backoff
 from prefillgate.kube.clock import Clock
 from prefillgate.kube.errors import Conflict, KubeError, Transient, Unreachable
 from prefillgate.kube.events import WARNING, Happening
-from prefillgate.kube.objects import Object, uid_of
+from prefillgate.kube.objects import SERVING_LINES, Object, uid_of
 from prefillgate.kube.queue import KeyedQueue
 from prefillgate.reconcile.effects import Plan
 from prefillgate.reconcile.snapshot import LineSnapshot
@@ -253,7 +253,7 @@ class Loop:
             return
         once = f"{reason}/{hashlib.sha256(note.encode()).hexdigest()[:16]}"
         telling = asyncio.ensure_future(
-            self._parts.hand.tell(Happening(LINES, thing, WARNING, reason, ACTION, note, once))
+            self._parts.hand.tell(Happening(SERVING_LINES, thing, WARNING, reason, ACTION, note, once))
         )
         self._telling.add(telling)
         telling.add_done_callback(self._told)

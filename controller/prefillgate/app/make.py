@@ -7,14 +7,15 @@ from typing import Any
 
 from prefillgate.app.carrying import WorkSettings
 from prefillgate.app.logs import logger
+from prefillgate.app.loop import API_SERVER
 from prefillgate.app.observe.addresses import AddressRules
 from prefillgate.app.observe.observer import ClusterObserver
 from prefillgate.app.observe.settings import ObserveSettings, ProbePace
 from prefillgate.app.orders import Asked
-from prefillgate.app.process import Makers, Surroundings
+from prefillgate.app.process import Makers, Surroundings, watch_of
 from prefillgate.app.seams import Changed, Leading, Observer, Works
 from prefillgate.app.work import ThreadWorks
-from prefillgate.kube.errors import KubeError
+from prefillgate.kube.errors import KubeError, Unreachable
 from prefillgate.reconcile.plan import plan
 from prefillgate.runs.around import Said
 
@@ -29,7 +30,12 @@ def observer(around: Surroundings) -> Observer:
     settings = around.settings
 
     def trouble(kind: str, error: KubeError) -> None:
-        around.troubles.note(f"watch of {kind}", f"{type(error).__name__}: {error}", "watch_trouble")
+        away = isinstance(error, Unreachable)  # for all kinds: told once
+        around.troubles.note(
+            API_SERVER if away else watch_of(kind.lower()),
+            f"{type(error).__name__}: {error}",
+            "api_server_trouble" if away else "watch_trouble",
+        )
 
     asked = ObserveSettings(
         seal_key=settings.seal_key,

@@ -51,6 +51,7 @@ RESOURCES = frozenset(
 )
 
 _Counts = dict[tuple[str, ...], int]
+_NOW = ("cached_share", "e_value", "rollback_refused")  # of a line and its present replay
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class Metrics:
         self._most = most_lines
         self._lines: dict[str, _Line] = {}
         self._labels: Tally[str] = Tally()
+        self._works: Tally[tuple[str, str]] = Tally()
         self._of: dict[str, Any] = {}
         makers: Mapping[str, Any] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
         for row in ROWS:
@@ -90,9 +92,8 @@ class Metrics:
         self._of["leading"].set(0 if token is None else 1)
         self._of["term"].set(token or 0)
         if token is None:
-            for line in list(self._lines):
-                self._quiet(line)
-            self._show_works()
+            for known in self._lines.values():
+                self._quiet(known)
 
     def synced(self, synced: bool) -> None:
         self._of["synced"].set(int(synced))
@@ -131,52 +132,52 @@ class Metrics:
     def saw(self, line: str, works: Iterable[WorkSeen]) -> None:
         """A line was looked at, with its works."""
         known = self._line(line)
-        known.works = tuple(works)
+        self._show(known, tuple(works))
         for work in known.works:
             if work.verdict is not None:
                 self._count(known, work, work.verdict)
         keys = {work.key for work in known.works}
         known.counted = {key: counts for key, counts in known.counted.items() if key in keys}
         known.decided &= keys
-        self._show_works()
 
     def gone(self, line: str) -> None:
         """A line was deleted."""
-        if line not in self._lines:
+        known = self._lines.pop(line, None)
+        if known is None:
             return
-        self._quiet(line)
-        known = self._lines.pop(line)
+        self._quiet(known)
         self._labels[known.label] -= 1
-        if not self._labels[known.label]:
+        if known.label != OTHER:
             del self._labels[known.label]
             for name, labels in known.series:
                 self._of[name].remove(*labels)
         self._of["lines"].set(len(self._lines))
-        self._show_works()
 
     def _line(self, line: str) -> _Line:
         if line not in self._lines:
-            own = len([label for label in self._labels if label != OTHER]) < self._most
+            own = len(self._labels) - (OTHER in self._labels) < self._most
             label = line if own else OTHER
             self._labels[label] += 1
             self._lines[line] = _Line(label)
             self._of["lines"].set(len(self._lines))
         return self._lines[line]
 
-    def _quiet(self, line: str) -> None:
+    def _quiet(self, known: _Line) -> None:
         """Nothing is measured on it now."""
-        known = self._lines[line]
-        known.works = ()
-        for name, labels in list(known.series):
-            if name in ("cached_share", "e_value", "rollback_refused"):
-                known.series.discard((name, labels))
-                self._of[name].remove(*labels)
+        self._show(known, ())
+        for name, labels in [each for each in known.series if each[0] in _NOW]:
+            known.series.discard((name, labels))
+            self._of[name].remove(*labels)
 
-    def _show_works(self) -> None:
-        tally = Tally((work.kind.value, work.state.value) for known in self._lines.values() for work in known.works)
-        for kind in WorkKind:
-            for state in WorkState:
-                self._of["works"].labels(kind.value, state.value).set(tally[kind.value, state.value])
+    def _show(self, known: _Line, works: tuple[WorkSeen, ...]) -> None:
+        """These are the works of the line now."""
+        before, after = ([(work.kind.value, work.state.value) for work in each] for each in (known.works, works))
+        known.works = works
+        if before != after:
+            self._works.subtract(before)
+            self._works.update(after)
+            for kind, state in {*before, *after}:
+                self._of["works"].labels(kind, state).set(self._works[kind, state])
 
     def _count(self, known: _Line, work: WorkSeen, verdict: Verdict) -> None:
         now = _counts(verdict)
@@ -192,6 +193,15 @@ class Metrics:
             self._judged(known, work, verdict)
 
     def _judged(self, known: _Line, work: WorkSeen, verdict: Verdict) -> None:
+        if known.label != OTHER:  # of many lines there is no one figure
+            self._now(known, verdict)
+        ended = work.state is WorkState.ENDED and work.key not in known.decided
+        if ended and work.ended_at is not None and work.ended_at >= self._since:
+            decision = verdict.decision
+            self._series(known, "decisions", [decision.decision.value, decision.reason]).inc()
+            known.decided.add(work.key)
+
+    def _now(self, known: _Line, verdict: Verdict) -> None:
         for arm, _, counts in verdict.arms:
             if counts.requests:
                 share = 1 - counts.prefills / counts.requests
@@ -200,11 +210,6 @@ class Metrics:
         self._series(known, "rollback_refused", []).set(int(refused))
         if verdict.replicates:
             self._series(known, "e_value", []).set(verdict.replicates[-1].e_value)
-        ended = work.state is WorkState.ENDED and work.key not in known.decided
-        if ended and work.ended_at is not None and work.ended_at >= self._since:
-            decision = verdict.decision
-            self._series(known, "decisions", [decision.decision.value, decision.reason]).inc()
-            known.decided.add(work.key)
 
     def _series(self, known: _Line, name: str, labels: Iterable[str]) -> Any:
         values = (known.label, *labels)

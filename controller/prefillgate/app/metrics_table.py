@@ -43,7 +43,7 @@ ROWS = (
         ("line", "arm"),
         "Share of the current replay's scored requests that were no fresh prefill",
     ),
-    Row("refusals", "counter", ("line", "arm", "reason"), "Requests that a server did not accept"),
+    Row("refusals", "counter", ("line", "arm", "reason"), "Requests that were refused or cannot count, by reason"),
     Row("rollback_refused", "gauge", ("line",), "1 while an alarm stands that is no reason to roll back"),
     Row("e_value", "gauge", ("line",), "Evidence of the current replicate that the candidate is worse"),
     Row("works", "gauge", ("kind", "state"), "Replays of this process"),

@@ -256,6 +256,9 @@ class Process:
             self._troubles.over(API_SERVER)
             if call.plural == LEASES.plural:
                 self._troubles.over(LEASE)
+            if call.verb in ("list", "watch"):
+                for singular in (call.plural.removesuffix("s"), call.plural.removesuffix("ies") + "y"):
+                    self._troubles.over(watch_of(singular))
 
     def _lease_trouble(self, error: KubeError) -> None:
         self._troubles.note(LEASE, f"{type(error).__name__}: {error}", "lease_trouble")
@@ -281,6 +284,11 @@ class Process:
 
     def _synced(self) -> bool:
         return self._observer is not None and self._observer.synced()
+
+
+def watch_of(kind: str) -> str:
+    """What is troubled where a kind, in lower case, cannot be listed or watched."""
+    return f"watch of {kind}"
 
 
 async def _first(*work: object) -> None:
