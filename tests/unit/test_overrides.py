@@ -640,6 +640,20 @@ def test_a_promotion_that_was_carried_out_stays_told_when_its_annotation_goes_or
     assert world.annotate(ONE, {}).look(later=1.0).standing == {}  # of a permission nothing stays
 
 
+def test_an_override_ends_with_its_rollout_when_something_else_takes_its_place() -> None:
+    world = overriding()
+    world.look()
+    world.rollouts[ONE]["status"]["conditions"] += [_condition("Superseded", "True", "CandidateWithdrawn")]
+    found = world.look(later=1.0)
+    assert found.standing == {} and found.rollout_handled[ONE].outcome == "Obeyed"
+    row = found.conditions[ONE]
+    assert (row.reason, row.detail) == ("OverrideEnded", "About chat-22222222: 11111111 -> 22222222.")
+    assert world.told[-1].note == (
+        "Something else took the place of the rollout. promote by alice: looked at every answer"
+    )
+    assert world.look(later=1.0).after == []
+
+
 def test_what_was_refused_and_taken_away_is_no_override() -> None:
     world = overriding(value="x")
     world.look()

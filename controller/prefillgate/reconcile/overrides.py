@@ -54,6 +54,7 @@ from prefillgate.reconcile.snapshot import LineSnapshot, Object, RolloutSeen, Wo
 
 LONGEST_NOTE = 1000  # of an event
 TAKEN_AWAY, WRITTEN_ANEW, EXPIRED = "It was taken away.", "It was written anew.", "It expired."
+SUPERSEDED = "Something else took the place of the rollout."
 Name = str | None  # of a rollout; None: the line itself
 
 
@@ -238,14 +239,12 @@ class _Look:
         note = f"{why} {standing.verdict.lower()} by {_by(standing)}: {standing.reason}"
         self._tell(name, "OverrideEnded", note, f"{standing.key}/{name}/Ended")
 
-    def _is_carried_out(self, name: str, standing: OverrideStatus) -> bool:
-        """Whether the rollout was promoted by it: that is never taken back, and stays told."""
-        return standing.verdict == "Promote" and holds(self._rollouts[name].thing, ConditionType.SUCCEEDED)
-
     def _why_over(self, name: str, standing: OverrideStatus, source: Name) -> str | None:
-        ends, present = seconds_of(standing.expires), self._present.get(source)
-        if self._is_carried_out(name, standing):
-            return None
+        ends, present, thing = seconds_of(standing.expires), self._present.get(source), self._rollouts[name].thing
+        if standing.verdict == "Promote" and holds(thing, ConditionType.SUCCEEDED):
+            return None  # it was promoted by it: that is never taken back, and stays told
+        if holds(thing, ConditionType.SUPERSEDED):
+            return SUPERSEDED
         if ends is not None and ends <= self._now:
             return EXPIRED
         if standing.key is None or present == standing.key:

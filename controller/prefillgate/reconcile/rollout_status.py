@@ -192,7 +192,8 @@ def status_of_ended(ground: Ground) -> ProfileRolloutStatus:
     """
     rollout, before = ground.rollout, ground.rollout.before
     told = before.model_copy(update={"last_handled_override": ground.handled or before.last_handled_override})
-    evidence = before.evidence_decision or before.decision
+    gone = standing(rollout, ConditionType.SUPERSEDED)  # then that is what stands, whatever the evidence was
+    evidence = before.decision if gone is not None and gone.holds else before.evidence_decision or before.decision
     overridden = before.override is not None or ground.override is not None
     if evidence is None or not (overridden or ground.overridden != standing(rollout, ConditionType.OVERRIDDEN)):
         return told

@@ -1,0 +1,253 @@
+"""A line's life with a person in it: what an override does to a rollout, to its replay and to the line, and leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from prefillgate.core.journal import Overridden
+from prefillgate.core.sentences import REASON_SENTENCES
+from prefillgate.core.verdict import Outcome, Verdict
+from prefillgate.reconcile.effects import Effect, RecordOverride, StartWork
+from prefillgate.reconcile.plan import plan
+from prefillgate.reconcile.snapshot import WorkKind, WorkSeen, WorkState
+from tests.support.line_world import HOLDS, PROMOTES, ROLLS_BACK, SPEC, A, B, C, Killed, World, verdict
+
+WORDS = {"override": "promote", "override-reason": "looked at every answer", "override-actor": "alice"}
+
+
+class Peopled(World):
+    """A line whose replays have journals that a person's words are written into."""
+
+    def _do(self, effect: Effect) -> None:
+        super()._do(effect)
+        if isinstance(effect, RecordOverride):
+            work = self.works.get(effect.work) or self.journals.get(effect.work)
+            if work is not None:
+                self.works[effect.work] = self.journals[effect.work] = self._told(work, effect)
+
+    def _told(self, work: WorkSeen, effect: RecordOverride) -> WorkSeen:
+        assert work.verdict is not None
+        before = getattr(self, "_evidence", {}).setdefault(work.key, work.verdict)
+        if isinstance(effect.event, Overridden):
+            word = f"{effect.event.actor}: {effect.event.reason}"
+            outcome = Outcome(effect.event.verdict)
+            decision = verdict(outcome, "Override").decision
+            said = (f"{REASON_SENTENCES['Override']} {word}",)  # type: ignore[index]
+            told = replace(before, decision=replace(decision, sentences=said))
+            return replace(work, verdict=told, state=WorkState.ENDED, ended_at=self.now)
+        return replace(work, verdict=before, state=WorkState.BROKEN, ended_at=None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._evidence: dict[str, Any] = {}
+
+    def comes_to(self, so_far: Verdict, **more: Any) -> None:
+        super().comes_to(so_far, **more)
+        self.journals |= {key: each for key, each in self.works.items() if each.kind is WorkKind.JUDGE}
+
+    def _start(self, order: StartWork) -> None:
+        super()._start(order)
+        work = self.works[order.key]
+        if work.state is WorkState.BROKEN:
+            self.works[order.key] = replace(work, state=WorkState.RUNNING)
+
+    def says(self, name: str | None = None, **words: str | None) -> None:
+        """A person annotates a rollout, or the line; None takes a word away."""
+        thing = self.line if name is None else self.rollouts[name]
+        told = thing["metadata"].setdefault("annotations", {})
+        for key, word in {**WORDS, **{each.replace("_", "-"): word for each, word in words.items()}}.items():
+            told.pop(f"prefillgate.io/{key}", None)
+            if word is not None:
+                told[f"prefillgate.io/{key}"] = word
+        self.settle()
+
+    def unsays(self, name: str | None = None) -> None:
+        """The annotations are taken away."""
+        self.says(name, override=None, override_reason=None, override_expires=None)
+
+
+def judging(**spec: Any) -> Peopled:
+    """A line whose candidate is being replayed, 5 clean prefills so far."""
+    world = Peopled(spec={**SPEC, **spec})
+    world.ready()
+    world.propose(B)
+    world.comes_to(verdict(prefills=5))
+    world.settle()
+    return world
+
+
+def decision(world: World, name: str | None = None) -> tuple[str, str, str, str]:
+    """Verdict, permissions and reason of a rollout."""
+    told = world.of(name or world.newest)["decision"]
+    return told["verdict"], told["promotion"], told["rollback"], told["reason"]
+
+
+@pytest.mark.parametrize("on_line", [False, True])
+def test_a_promotion_by_a_person_flips_the_roles_and_ends_the_rollout(on_line: bool) -> None:
+    world = judging()
+    name = world.newest
+    world.says(None if on_line else name)
+    assert decision(world) == ("Promote", "Allowed", "Refused", "Override")
+    assert world.condition("Succeeded", name) == ("True", "Promoted")
+    assert world.condition("Overridden", name) == ("True", "OverrideObeyed")
+    promoted = world.status["promotedProfile"]
+    assert (promoted["digest"], promoted["how"], promoted["rollout"]) == (B.digest, "Overridden", name)
+    assert world.status["previousProfile"]["digest"] == A.digest
+    assert world.of(name)["evidenceDecision"]["verdict"] == "Continue"
+    assert world.of(name)["prefills"] == "0 bad of 5"
+    world.unsays(None if on_line else name)
+    assert world.status["promotedProfile"]["digest"] == B.digest
+    assert decision(world) == ("Promote", "Allowed", "Refused", "Override")
+
+
+def test_a_hold_stops_the_replay_and_its_end_lets_it_go_on_where_it_was() -> None:
+    world = judging()
+    name = world.newest
+    world.says(override="hold")
+    assert decision(world) == ("Hold", "Blocked", "Refused", "Override")
+    assert world.condition("PromotionAllowed") == ("False", "Override")
+    assert "endedAt" not in world.of(name)
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    started = len(world.started)
+    world.unsays()
+    assert decision(world) == ("Continue", "Blocked", "Refused", "MoreEvidenceNeeded")
+    assert world.condition("Overridden", name) == world.condition("Overridden") == ("False", "OverrideEnded")
+    assert "override" not in world.of(name) and "endedAt" not in world.of(name)
+    assert [each.kind for each in world.started[started:]] == [WorkKind.JUDGE]
+    assert world.of(name)["prefills"] == "0 bad of 5"
+
+
+def test_a_rollback_by_a_person_is_allowed_and_nobody_is_rejected_for_it() -> None:
+    world = judging()
+    world.says(world.newest, override="rollback")
+    assert decision(world) == ("Rollback", "Blocked", "Allowed", "Override")
+    assert world.status["rollback"] == "Allowed"
+    assert "rejectedProfiles" not in world.status
+    world.unsays(world.newest)
+    assert decision(world)[2] == "Refused"
+
+
+def test_an_expiry_asks_for_a_look_and_gives_the_word_back_to_the_evidence() -> None:
+    world = judging()
+    world.says(world.newest, override="hold", override_expires="2026-12-01T00:00:00Z")
+    again = plan(world.look()).look_again_seconds
+    ends = 1_796_083_200.0  # 2026-12-01T00:00:00Z
+    assert again is not None and 0 < again <= ends - world.now
+    world.now = ends - 1
+    world.step()
+    assert decision(world)[0] == "Hold"
+    world.now = ends
+    world.settle()
+    assert decision(world)[0] == "Continue"
+    assert world.of(world.newest)["lastHandledOverride"]["outcome"] == "Expired"
+
+
+def test_the_next_candidate_inherits_nothing_of_the_lines_word() -> None:
+    world = judging()
+    world.says(override="rollback")
+    first = world.newest
+    world.propose(C)
+    assert world.newest != first
+    assert decision(world)[3] in ("NotStarted", "MoreEvidenceNeeded")
+    assert "override" not in world.of(world.newest)
+    assert world.condition("Overridden", world.newest) == ("False", "NoOverride")
+    assert world.status["rollback"] == "Refused"
+    assert world.told_reasons().count("OverrideNotPassedOn") == 1
+    assert decision(world, first) == ("Hold", "Blocked", "Refused", "Superseded")
+    assert "override" not in world.of(first)
+    assert world.condition("Overridden", first) == ("False", "OverrideEnded")
+    assert world.told_reasons(first).count("OverrideEnded") == 1
+
+
+@pytest.mark.parametrize("final", [HOLDS, ROLLS_BACK])
+def test_a_person_may_promote_what_the_evidence_held_or_rejected(final: Any) -> None:
+    world = judging()
+    name = world.newest
+    world.judge(final)
+    assert [each["digest"] for each in world.status["rejectedProfiles"]] == [B.digest]
+    world.says(name)
+    assert decision(world) == ("Promote", "Allowed", "Refused", "Override")
+    assert world.status["promotedProfile"]["digest"] == B.digest
+    assert "rejectedProfiles" not in world.status
+    assert world.condition("Succeeded", name) == ("True", "Promoted")
+
+
+def test_a_person_may_hold_what_was_promoted_and_nothing_is_taken_back() -> None:
+    world = judging()
+    name = world.newest
+    world.judge(PROMOTES)
+    assert world.status["promotedProfile"]["digest"] == B.digest
+    world.says(name, override="rollback")
+    assert decision(world) == ("Rollback", "Blocked", "Allowed", "Override")
+    assert world.status["promotedProfile"]["digest"] == B.digest
+    world.unsays(name)
+    assert decision(world) == ("Promote", "Allowed", "Refused", "AcceptanceReached")
+
+
+def test_a_line_that_tries_out_says_what_a_person_says_and_allows_nothing() -> None:
+    world = judging(dryRun=True)
+    world.says()
+    assert decision(world) == ("Promote", "Blocked", "Refused", "DryRun")
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    assert world.condition("Succeeded", world.newest) == ("True", "PassedDryRun")
+
+
+def test_while_the_store_is_away_a_person_is_obeyed_and_written_down_later() -> None:
+    world = judging()
+    world.store_trouble = "no route to host"
+    world.settle()
+    world.says(override="rollback")
+    assert decision(world) == ("Rollback", "Blocked", "Allowed", "Override")
+    assert world.overrides == {}
+    world.store_trouble = None
+    world.settle()
+    (row,) = world.overrides.values()
+    assert (row.value, row.actor, row.answer is not None) == ("rollback", "alice", True)
+
+
+def test_what_is_refused_changes_nothing_but_what_is_told() -> None:
+    world = judging()
+    before = world.of(world.newest)["decision"]
+    world.says(world.newest, override_reason=None)
+    assert world.of(world.newest)["decision"] == before
+    assert world.condition("Overridden", world.newest) == ("False", "OverrideWithoutReason")
+    assert world.told_reasons(world.newest).count("OverrideWithoutReason") == 1
+    assert [each.state for each in world.works.values() if each.kind is WorkKind.JUDGE] == [WorkState.RUNNING]
+
+
+@pytest.mark.parametrize("value", ["promote", "hold", "rollback"])
+@pytest.mark.parametrize("on_line", [False, True])
+def test_a_kill_between_any_two_steps_comes_to_the_same_end(value: str, on_line: bool) -> None:
+    ends = []
+    for killed_at in range(12):
+        world = judging()
+        name = world.newest
+        world.now += 100
+        at = world.now
+        thing = world.line if on_line else world.rollouts[name]
+        thing["metadata"]["annotations"] = {f"prefillgate.io/{key}": word for key, word in WORDS.items()}
+        thing["metadata"]["annotations"]["prefillgate.io/override"] = value
+        try:
+            world.carry_out(plan(world.look()), killed_at)
+        except Killed:
+            world.restart()
+        world.settle()
+        (row,) = world.overrides.values()
+        told = [each for each in world.events if each.reason == "OverrideObeyed"]
+        ends.append((decision(world, name), row.value, row.taken_at >= at, row.done_at is not None, len(told)))
+        assert world.of(name)["override"]["verdict"] == value.capitalize()
+    assert set(ends) == {ends[0]} and ends[0][1:] == (value, True, True, 1)
+
+
+def test_after_a_restart_a_word_still_stands_and_is_not_told_again() -> None:
+    world = judging()
+    world.says(override="hold")
+    told = list(world.events)
+    world.restart()
+    world.settle()
+    assert decision(world) == ("Hold", "Blocked", "Refused", "Override")
+    assert world.events == told
+    assert not any(isinstance(each, StartWork) for each in plan(world.look()).after)
