@@ -118,7 +118,13 @@ def verdict(
 
 
 PROMOTES = verdict(Outcome.PROMOTE, Reason.ACCEPTANCE_REACHED, 32)
-ROLLS_BACK = verdict(Outcome.ROLLBACK, Reason.REGRESSION_CONFIRMED, 20, 8)
+ROLLS_BACK = verdict(
+    Outcome.ROLLBACK,
+    Reason.REGRESSION_CONFIRMED,
+    20,
+    8,
+    replicates=(ReplicateView(1, 40.0, "confirmed", 8, 6, (), 52.0, "gap"),),
+)
 HOLDS = verdict(Outcome.HOLD, Reason.BUDGET_SPENT, 80, 3)
 LOST = verdict(Outcome.HOLD, Reason.MEASUREMENT_LOST, 3, measured=False)
 
@@ -184,7 +190,7 @@ class World:
         )
         return LineSnapshot(
             now=self.now,
-            line=copy.deepcopy(self.line),
+            line=dict(self.line),
             spec=spec,
             problems=problems,
             troubles=self.troubles,
@@ -217,7 +223,7 @@ class World:
     def _rollouts(self) -> Iterator[RolloutSeen]:
         for thing in self.rollouts.values():
             spec, problems = read_spec(ProfileRolloutSpec, thing)
-            yield RolloutSeen(copy.deepcopy(thing), spec, problems)
+            yield RolloutSeen(dict(thing), spec, problems)
 
     # -- doing
 
@@ -311,7 +317,7 @@ class World:
             order.kind,
             WorkState.RUNNING,
             self.now,
-            run=f"run-{len(self.started)}",
+            run=order.key,
             store="file",
             rows=1,
             head="h1",
@@ -329,7 +335,7 @@ class World:
     def comes_to(self, so_far: Verdict, **more: Any) -> None:
         """The replay of a rollout has come so far."""
         work = next(each for each in self.works.values() if each.kind is WorkKind.JUDGE)
-        self.works[work.key] = replace(work, verdict=so_far, rows=work.rows + 10, **more)
+        self.works[work.key] = self.journals[work.key] = replace(work, verdict=so_far, rows=work.rows + 10, **more)
 
     def restart(self) -> None:
         """The process is another one: what ran is known by its journal alone."""
@@ -352,17 +358,34 @@ class World:
         raise AssertionError(f"it does not settle: {self.writes[-2:]}")
 
     def _state(self) -> Any:
-        held = (
-            self.line,
-            self.rollouts,
-            self.works,
-            self.fates,
-            self.floors,
-            self.watches,
-            self.notices,
-            self.overrides,
-        )
-        return copy.deepcopy((held, len(self.events)))
+        held = (self.works, self.fates, self.floors, self.watches, self.notices, self.overrides)
+        return len(self.writes), len(self.events), tuple(self.rollouts), tuple(dict(each) for each in held)
+
+    def copy(self) -> World:
+        """The same world once more. What stands in it is replaced and never changed, but for the objects' fields."""
+        other = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | list | set):
+                setattr(other, name, copy.copy(value))
+        other.rollouts = {name: dict(thing) for name, thing in self.rollouts.items()}
+        other._uids = copy.copy(self._uids)
+        return other
+
+    def annotate(self, rollout: str | None = None, **annotations: str | None) -> World:
+        """`kubectl annotate`, on the line or on a rollout; None takes one away. Names have no prefix, `_` for `-`."""
+        thing = self.line if rollout is None else self.rollouts[rollout]
+        told = dict(thing["metadata"].get("annotations", {}))
+        for name, value in annotations.items():
+            told[f"prefillgate.io/{name.replace('_', '-')}"] = value
+        thing["metadata"] = {**thing["metadata"], "annotations": {k: v for k, v in told.items() if v is not None}}
+        return self
+
+    def change(self, **spec: Any) -> World:
+        """Another spec of the line: None takes a field away."""
+        changed = {**self.line["spec"], **spec}
+        self.line["spec"] = {key: value for key, value in changed.items() if value is not None}
+        self.line["metadata"] = {**self.line["metadata"], "generation": self.line["metadata"]["generation"] + 1}
+        return self
 
     def ready(self) -> World:
         """The line was looked at, and its floor is known."""
