@@ -28,6 +28,9 @@ from tests.support.works import LINE, LINE_UID, NEW, OLD, PROMOTED, ROLLOUT_UID,
 OVER = Overridden(1.0, "rollback", "anna", "the answers look wrong to us")
 
 
+OVERRIDE = "Override"
+
+
 def ended(seen: WorkSeen) -> bool:
     return seen.state is not WorkState.RUNNING
 
@@ -253,8 +256,11 @@ def test_a_pod_that_is_replaced_voids_its_cell_and_the_run_goes_on_at_the_new_ad
                 first.kill()
                 looks.candidate = ()
                 here.works.start(order(), looks.observed())
-                parked = await here.until(lambda seen: bool(seen.waiting))
-                assert (parked.state, parked.waiting) == (WorkState.RUNNING, "WaitingForEndpoints")
+                parked = await here.until(ended)
+                assert (parked.state, parked.retry_at) == (WorkState.BROKEN, None)
+                assert parked.trouble == "the candidate sha256:111111111111 has no server that takes requests now"
+                here.works.start(order(), looks.observed())
+                assert here.one() == parked
                 looks.candidate = (server(second.url, "n2/c"),)
                 here.works.start(order(), looks.observed())
                 seen = await here.until(ended)
@@ -553,6 +559,7 @@ def test_a_person_s_word_ends_a_run_and_stands_in_its_journal_once(
             here.works.record(RecordOverride(ROLLOUT_UID, OverrideEnded(2.0, "taken away")), looks.observed())
             taken_back = await here.until(lambda seen: seen.state is WorkState.BROKEN)
             assert taken_back.verdict is not None and taken_back.verdict.decision.reason == "MoreEvidenceNeeded"
+            assert taken_back.verdict.decision.decision == "continue"
             here.works.start(order(), looks.observed())
             assert outcome(await here.until(ended)) == PROMOTED
 
@@ -589,9 +596,13 @@ def test_a_word_about_a_run_that_has_no_store_yet_waits_for_it(
         looks.candidate = ()
         async with room(tmp_path / "stores") as here:
             here.works.start(order(), looks.observed())
-            await here.until(lambda seen: seen.waiting == "WaitingForEndpoints")
+            await here.until(ended)
             here.works.record(RecordOverride(ROLLOUT_UID, OVER), looks.observed())
-            assert (await here.until(lambda seen: seen.waiting == "WaitingForEndpoints")).rows == 0
+            await here.until(lambda seen: seen.rows == 0)
+            looks.candidate = (server(candidate.url, "n/c"),)
+            here.works.start(order(), looks.observed())
+            seen = await here.until(lambda seen: seen.verdict is not None and seen.verdict.decision.reason == OVERRIDE)
+            assert outcome(seen) == "rollback"
 
     asyncio.run(story())
 

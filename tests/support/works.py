@@ -37,7 +37,7 @@ LINE: dict[str, Any] = {
     "replaySetRef": {"name": "prompts"},
 }
 PROMOTED = "promote"
-WAIT_SECONDS = 120
+WAIT_SECONDS = 60
 LOOK_SECONDS = 0.01
 
 

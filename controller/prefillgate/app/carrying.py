@@ -10,12 +10,12 @@ from typing import Any
 from prefillgate.api.store_address import StoreAddress
 from prefillgate.app.epochs import Epochs
 from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, rollout_request
-from prefillgate.app.replay_thread import Answer, Turn
+from prefillgate.app.replay_thread import Answer, Turn, Word
 from prefillgate.app.run_stores import RunStores, told
 from prefillgate.app.seams import Leading
+from prefillgate.app.watching_run import so_far
 from prefillgate.core.gate import Gate, fold
-from prefillgate.core.journal import Event, Overridden, OverrideEnded
-from prefillgate.core.judge import judge
+from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.core.schedule import Stop, next_step
 from prefillgate.evidence import KeptJournal, open_store, store_exists
 from prefillgate.evidence.book_rows import Replicates
@@ -83,14 +83,12 @@ class Carrier:
             if not store_exists(store):
                 return None
             with open_store(store, self.leading.fence) as journal:
-                gate = fold(journal.events())
                 turn.watcher.opened(journal)
                 for word in turn.words:
-                    if word != _last_word(journal):
-                        journal.append(word)
-                        gate.apply(word)
+                    _write(word, journal)
                     turn.written(word)
-                verdict = judge(gate)
+                gate = fold(journal.events())
+                verdict = so_far(gate)
                 turn.watcher.ended(journal, verdict)
         return Answer(verdict=verdict) if _is_over(gate) else None
 
@@ -127,9 +125,11 @@ def _said(further: Said, turn: Turn, line: str, event: str = "note", level: str 
     further(line, event, level, **facts)
 
 
-def _last_word(journal: KeptJournal) -> Event | None:
-    """The last of a person's words that stand there: one that comes again, after a kill, is not written again."""
-    return next((each for each in reversed(journal.events()) if isinstance(each, Overridden | OverrideEnded)), None)
+def _write(word: Word, journal: KeptJournal) -> None:
+    """Write it down unless it is the last of a person's words there: after a kill it comes again."""
+    words = [each for each in journal.events() if isinstance(each, Overridden | OverrideEnded)]
+    if words[-1:] != [word]:
+        journal.append(word)
 
 
 def _is_over(gate: Gate) -> bool:

@@ -7,6 +7,7 @@ neither the number of pods nor their addresses are part of the plan, and product
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Container
 from dataclasses import dataclass
 
 from prefillgate.api.areas import AREAS
@@ -41,11 +42,7 @@ _SHORT = 12  # hex digits of a digest in a name
 
 
 class NotYet(Exception):
-    """Something that the run needs is not there now, and may come. `reason` is one of the condition Screened."""
-
-    def __init__(self, reason: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.reason = reason
+    """A server that the run needs is not there now, and may come."""
 
 
 class Unusable(Exception):
@@ -97,15 +94,19 @@ Servers = dict[str, Chosen]
 """By arm."""
 
 
-def servers_of(asked: Asked, before: Servers) -> Servers:
-    """The server of each arm: the one of `before` while it may be asked. Raises `NotYet` where an arm has none."""
+def servers_of(asked: Asked, before: Servers, gone: Container[str] = ()) -> Servers:
+    """The server of each arm: the one of `before` while it may be asked. Raises `NotYet` where an arm has none.
+
+    `gone` are addresses whose servers were taken away since the look.
+    """
     chosen: Servers = {}
     for arm, digest in asked.digests.items():
         known = [each for each in (asked.snapshot.baseline, asked.snapshot.candidate) if each is not None]
         seen = next((each for each in known if each.digest == digest), None)
-        found = None if seen is None else _server_of(seen, before.get(arm))
+        there = () if seen is None else tuple(each for each in seen.servers if each.url not in gone)
+        found = _server_of(ArmSeen(digest, there), before.get(arm))
         if found is None:
-            raise NotYet("WaitingForEndpoints", f"the {arm} {short(digest)} has no server that takes requests")
+            raise NotYet(f"the {arm} {short(digest)} has no server that takes requests now")
         chosen[arm] = found
     return chosen
 

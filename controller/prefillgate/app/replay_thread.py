@@ -28,7 +28,7 @@ LONGEST_RETRY_SECONDS = 300.0
 LAST_CELL_SECONDS = 10.0  # that a cell in flight has before its replay is moved away from under it
 WORDS_AGAIN_SECONDS = 30.0  # a person's words that could not be written are tried again
 LONGEST_TROUBLE = 1000
-NO_SERVER, TURN = "WaitingForEndpoints", "WaitingForTurn"  # reasons of the condition Screened
+TURN = "WaitingForTurn"  # a reason of the condition Screened
 REFUSED = (Unusable, BadInput, StoreDamaged, StoreForeign, StoreVersion)  # nothing is gained by trying again
 TAKEN_OVER = "taken over: another controller leads now and goes on with it"
 
@@ -91,6 +91,8 @@ class Replay:
         self._stopped: str | None = None
         self._final = False
         self._moving = False
+        self._gone: set[str] = set()  # addresses whose servers were taken away since the last look
+        self._serverless = False
         self._no_journal = False  # words were tried, and there is no store that they could be written into
         self._words_due_at = 0.0  # when those that could not be written are tried again
         self._failures, self._rows_at_failure = 0, 0
@@ -99,13 +101,10 @@ class Replay:
         """How it stands now."""
         progress = self._watcher.progress
         with self._lock:
-            return replace(
-                self._seen,
-                rows=progress.rows,
-                head=progress.head,
-                verdict=progress.verdict,
-                waiting=self._seen.waiting or (progress.waiting if self._living else ""),
-            )
+            seen = replace(self._seen, rows=progress.rows, head=progress.head, verdict=progress.verdict)
+            if progress.waiting and self._living and not seen.waiting:
+                return replace(seen, waiting=progress.waiting, waiting_since=progress.waiting_since)
+            return seen
 
     @property
     def wanted(self) -> bool:
@@ -118,14 +117,16 @@ class Replay:
     def ask(self, asked: Asked) -> bool:
         """It is wanted, with what was seen of its line now; whether a thread must be given to it."""
         with self._lock:
-            before, self._asked, self._stopped = self._asked, asked, None
+            before, self._asked, self._stopped, self._gone = self._asked, asked, None, set()
             moved = _urls(self._available()) != _urls(self._servers)
             if self._living:
                 if moved or asked.differs(before):
                     self._move_soon()
                 return False
             if self._seen.state is WorkState.RUNNING:
-                return self._seen.waiting != NO_SERVER or bool(self._available())
+                return True
+            if self._serverless and not self._available():
+                return False
             early = self._seen.retry_at is not None and self._clock.now() < self._seen.retry_at
             if self._final or (early and not moved and not asked.differs(before)):
                 return False
@@ -135,7 +136,7 @@ class Replay:
     def _available(self) -> Servers:
         """The servers that would be asked now; none where an arm has none."""
         try:
-            return servers_of(self._asked, self._servers)
+            return servers_of(self._asked, self._servers, self._gone)
         except NotYet:
             return {}
 
@@ -148,7 +149,7 @@ class Replay:
             if self._living:
                 self._interrupt()
             else:
-                self._set(state=WorkState.BROKEN, trouble=why, waiting="")
+                self._set(state=WorkState.BROKEN, trouble=why, waiting="", waiting_since=None)
 
     def record(self, word: Word) -> bool:
         """Write a person's word into its journal; whether a thread must be given to it."""
@@ -165,6 +166,7 @@ class Replay:
     def lost(self, url: str) -> None:
         """The server at that address was taken away: on to another one, or wait for one."""
         with self._lock:
+            self._gone.add(url)
             if self._living and any(each.url == url for each in self._servers.values()):
                 self._move_soon()
 
@@ -172,7 +174,7 @@ class Replay:
         """As many replays run as may."""
         with self._lock:
             if self._seen.state is WorkState.RUNNING:
-                self._set(waiting=TURN)
+                self._set(waiting=TURN, waiting_since=self._clock.now())
 
     # -- its thread
 
@@ -180,12 +182,18 @@ class Replay:
         """Give it a thread; `freed` is told when that has ended."""
         with self._lock:
             self._living = True
-            self._set(waiting="")
+            self._set(waiting="", waiting_since=None)
         threading.Thread(target=self._main, args=(freed,), name=f"replay {self.key}", daemon=True).start()
 
     def _main(self, freed: Callable[[], None]) -> None:
         try:
             asyncio.run(self._live())
+        except BaseException as error:  # a fault of our own: nobody may wait for it for ever
+            with self._lock:
+                self._living = False
+                again = self._clock.now() + LONGEST_RETRY_SECONDS
+                self._set(state=WorkState.BROKEN, trouble=_told(error), retry_at=again)
+            raise
         finally:
             freed()
             self._changed()
@@ -206,9 +214,9 @@ class Replay:
         with self._lock:
             self._loop, self._task = asyncio.get_running_loop(), None
             if self._stopped is not None and self._seen.state is WorkState.RUNNING:
-                self._set(state=WorkState.BROKEN, trouble=self._stopped, waiting="")
+                self._set(state=WorkState.BROKEN, trouble=self._stopped)
             self._watcher.leave, self._moving = None, False
-            wanted = self._seen.state is WorkState.RUNNING and not self._seen.waiting
+            wanted = self._seen.state is WorkState.RUNNING
             if not wanted and (self._no_journal or not self._words):
                 self._living = False
                 return None
@@ -226,7 +234,7 @@ class Replay:
 
     def _choose(self) -> Servers:
         with self._lock:
-            self._servers = servers_of(self._asked, self._servers)
+            self._servers = servers_of(self._asked, self._servers, self._gone)
             return self._servers
 
     def _move_soon(self) -> None:
@@ -258,7 +266,7 @@ class Replay:
                     self._final = False  # what ended it was taken back: it may be gone on with
                     self._set(state=WorkState.BROKEN)
                 return
-            verdict = answer.verdict
+            self._no_journal, verdict = False, answer.verdict
             at = self._clock.now() if verdict is None or verdict.ended_at is None else verdict.ended_at
             self._set(state=WorkState.ENDED, ended_at=at, floor=answer.floor, watch=answer.watch, trouble="")
             self._final = True
@@ -266,11 +274,12 @@ class Replay:
     def _failed(self, error: Exception) -> None:
         """What is said of a turn that could not be carried out, and when it may be tried again."""
         with self._lock:
-            if isinstance(error, NotYet):
-                self._set(waiting=error.reason)
-                return
             self._no_journal = bool(self._words)
             if self._seen.state is WorkState.ENDED:
+                return
+            self._serverless = isinstance(error, NotYet)
+            if self._serverless:  # it may go on as soon as there is one
+                self._set(state=WorkState.BROKEN, trouble=str(error), retry_at=None)
                 return
             rows = self._watcher.progress.rows
             self._failures = 1 if rows > self._rows_at_failure else self._failures + 1
@@ -282,7 +291,6 @@ class Replay:
                 state=WorkState.REFUSED if refused else WorkState.BROKEN,
                 trouble=TAKEN_OVER if self._final else _told(error),
                 retry_at=None if self._final else self._clock.now() + retry_seconds(self._failures, refused),
-                waiting="",
             )
 
     def _set(self, **changes: Any) -> None:
@@ -305,7 +313,7 @@ def _cause(error: BaseException) -> BaseException:
     return cause or error
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     known = isinstance(error, RunError | StoreError | Unusable)
     return one_line(str(error) if known else f"a fault of the gate itself: {error!r}", LONGEST_TROUBLE)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prefillgate.core.decision import decide
 from prefillgate.core.gate import Gate
@@ -27,6 +27,7 @@ class Progress:
     head: str | None = None
     verdict: Verdict | None = None
     waiting: str = ""
+    waiting_since: float | None = None
 
 
 class RunWatcher:
@@ -65,7 +66,7 @@ class RunWatcher:
         turned = stands != self._stands
         verdict = before.verdict
         if turned or self._judged_at is None or now - self._judged_at >= JUDGED_EVERY_SECONDS:
-            verdict, self._judged_at, self._stands = judge(gate), now, stands
+            verdict, self._judged_at, self._stands = so_far(gate), now, stands
         self._put(*_tail(self._journal), verdict)
         if turned or before.waiting:
             self._turned()
@@ -80,7 +81,7 @@ class RunWatcher:
         before = self.progress
         if before.waiting != reason:
             with self._lock:
-                self._progress = Progress(before.rows, before.head, before.verdict, reason)
+                self._progress = replace(before, waiting=reason, waiting_since=self._clock.now())
             self._turned()
 
     def ended(self, journal: KeptJournal, verdict: Verdict) -> None:
@@ -90,6 +91,12 @@ class RunWatcher:
     def _put(self, rows: int, head: str, verdict: Verdict | None = None) -> None:
         with self._lock:
             self._progress = Progress(rows, head, verdict or self._progress.verdict)
+
+
+def so_far(gate: Gate) -> Verdict:
+    """The verdict as it stands: one that more evidence may change says `continue`, where `judge` holds."""
+    verdict = judge(gate)
+    return replace(verdict, decision=replace(verdict.decision, decision=decide(take_snapshot(gate)).decision))
 
 
 def _tail(journal: KeptJournal) -> tuple[int, str]:
