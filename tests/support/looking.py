@@ -22,7 +22,7 @@ from tests.support.manual_clock import until
 
 T = TypeVar("T")
 SEAL_KEY = b"the key of these tests"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 30.0
 
 
 @dataclass
@@ -80,20 +80,24 @@ class Eyes:
         The first look is asked for too: a change that nobody tells of makes this fail.
         """
         self.unseen = [*self.touched]
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                await until(lambda: self.unseen)
-                asked, self.unseen = self.unseen, []
-                if ("ServingLine", key) not in asked:
-                    continue
-                try:
-                    observed = await self.look(key)
-                except KubeError:  # the queue would try again
-                    await asyncio.sleep(0.1)
-                    self.unseen += asked
-                    continue
-                if observed is not None and (found := is_so(observed.snapshot)):
-                    return found
+        last: object = "no look"
+        until_at = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while asyncio.get_running_loop().time() < until_at:
+            asked, self.unseen = self.unseen, []
+            if ("ServingLine", key) not in asked:
+                await asyncio.sleep(0.01)
+                continue
+            try:
+                observed = await self.look(key)
+            except KubeError as error:  # the queue would try again
+                last = error
+                await asyncio.sleep(0.1)
+                self.unseen += asked
+                continue
+            last = None if observed is None else observed.snapshot
+            if observed is not None and (found := is_so(observed.snapshot)):
+                return found
+        raise AssertionError(f"{key}: it never came to that, or nobody told of it; the last look: {last}")
 
     def told(self, kind: str, key: str) -> None:
         """The observer says that something changed."""

@@ -43,12 +43,13 @@ class Secrets:
     async def access(self, namespace: str, arm: Arm, path: str) -> tuple[Access, tuple[Trouble, ...]]:
         """How an arm's servers are asked, and what is wrong with its Secrets. Raises KubeError."""
         found: dict[str, Held] = {}
-        troubles: list[Trouble] = []
+        wrong: dict[str, Trouble] = {}  # by field: the first is enough
         for what, name, key, at in _asked(arm):
             try:
                 found[what] = await self.value(namespace, name, key)
             except Unusable as error:
-                troubles.append(Trouble(error.reason, f"{path}.{at}", str(error)))
+                wrong.setdefault(at, Trouble(error.reason, f"{path}.{at}", str(error)))
+        troubles = list(wrong.values())
         endpoint = arm.endpoint
         access = Access(
             tls_server_name=endpoint.tls_server_name,
