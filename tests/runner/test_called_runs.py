@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -329,6 +330,44 @@ def test_the_caller_s_hand_swaps_the_servers_of_a_sequential_run_and_each_window
     assert {event.arm for event in seen} == {BASELINE, CANDIDATE}
     pods = [event.server_epoch.partition("~")[0] for event in seen]
     assert len(pods) == len(set(pods)) and all(pod.startswith("pod-") for pod in pods)
+    assert not measured(finished.gate, status=Status.INVALID)
+
+
+class Moving(Swapping):
+    """A hand whose servers each have an address of their own, as pods do; those before it are ended."""
+
+    def __init__(self, places: contextlib.ExitStack) -> None:
+        super().__init__(self._start)
+        self._places = places
+        self.urls: dict[str, str] = {}
+        self.used: list[str] = []
+        self.up = ""
+
+    def urls_now(self, arm: str) -> str | None:
+        return self.urls.get(arm)
+
+    def _start(self, arm: str) -> None:
+        self._places.close()
+        build = {"build_info": "b2"} if arm == CANDIDATE else {}
+        server = self._places.enter_context(start_simulated(seed=2, text_seed=9, **build))
+        self.urls = {arm: server.url}
+        self.used.append(server.url)
+
+
+def test_a_sequential_run_follows_its_servers_to_their_addresses(tmp_path: Path) -> None:
+    work = bench(tmp_path, throughput={"minOutputTokens": 32})
+    with contextlib.ExitStack() as places:
+        hand = Moving(places)
+        nowhere = ("http://baseline.invalid", "http://candidate.invalid")
+        request = work.request(*nowhere, shape=Shape(sequential=True))
+        called = {arm: replace(request.arm(arm), called=f"chat {arm}") for arm in (BASELINE, CANDIDATE)}
+        differences = (Difference("build", "build", None, None),)
+        request = replace(request, differences=differences, baseline=called[BASELINE], candidate=called[CANDIDATE])
+        hooks = Hooks(hand=lambda asked, said: hand, present_epoch=hand.present, address=hand.urls_now)
+        finished = carried_out(request, hooks=hooks)
+    assert finished.verdict.decision.decision == "promote"
+    assert len(hand.used) == len(set(hand.used)) >= 3
+    assert len(hand.orders) == len(hand.used)
     assert not measured(finished.gate, status=Status.INVALID)
 
 

@@ -95,7 +95,7 @@ def cluster_options(function: _F) -> _F:
     controller = click.option(
         "--controller-namespace",
         metavar="NAME",
-        help="Where the controller stands, whose Lease shows that it lives.  [default: prefillgate-system]",
+        help="Where the controller stands, whose Lease shows that it lives.  [default: prefillgate]",
     )
     return namespace(context(kubeconfig(controller(function))))
 

@@ -144,7 +144,9 @@ class Swapper:
     vet: Callable[[str, Identity], Awaitable[None]]  # raises for a server that must not be measured
     deadline_at: float | None = None
     poll_seconds: float = POLL_SECONDS
+    address: Callable[[str], str | None] | None = None  # of an arm now, where it comes and goes with its servers
     _fresh: dict[str, Lane] = field(default_factory=dict)  # opened to look, not yet known to be that arm's
+    _met_at: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def same_place(self) -> bool:
@@ -207,6 +209,7 @@ class Swapper:
             if lane.identity.server_epoch is None and how != FOUND:
                 lane.swapped(len(gate.epochs[arm]))
         self.lanes[arm] = lane
+        self._met_at[arm] = None if self.address is None else self.address(arm)
         word = {FOUND: "whoever began the run", WAITED: "a restart that was seen"}.get(how, f"the {how}")
         detail = f"taken for the {arm} on the word of {word}: {found.why}" if found.standing is Standing.UNTOLD else ""
         return WindowOpened(arm, self.clock.now(), how, step.window.pair, step.window.replicate, detail)
@@ -215,7 +218,7 @@ class Swapper:
         """How the server stands that answers now."""
         arm = wanted.arm
         lane = self.lanes.get(arm)
-        if lane is None:
+        if lane is None or self._elsewhere(arm):
             opened = await self.open_lane(arm)
             if isinstance(opened, str):
                 return Found(Standing.AWAY, f"no server answers there ({opened})")
@@ -229,6 +232,10 @@ class Swapper:
         except EngineError as error:
             return Found(Standing.AWAY, f"no server answers there ({error})")
         return who_is_up(_seen(identity), wanted, gate.epochs)
+
+    def _elsewhere(self, arm: str) -> bool:
+        """Whether the arm's server is at another address than the one its lane leads to."""
+        return self.address is not None and self.address(arm) != self._met_at.get(arm)
 
     async def _await(self, gate: Gate, wanted: Wanted) -> Found | None:
         """Watch until the wanted server answers, or another is too long; None where the deadline passed."""

@@ -41,6 +41,9 @@ class Hooks:
     present_epoch: PresentEpoch | None = None
     untold: frozenset[str] = frozenset()  # URLs of which `present_epoch` can never tell; the server's marker is all
     hand: Callable[[RunRequest, Said], Hand] | None = None  # who swaps the servers of a sequential run
+    address: Callable[[str], str | None] | None = (
+        None  # where an arm's server is now, of a sequential run; None: nowhere
+    )
     fence: Fence | None = None  # the right to write the store; without one any writer may
     opened: Callable[[KeptJournal], None] | None = None  # told of the run's store before anything is added to it
     names: Mapping[str, str] = field(default_factory=dict)  # `--wait-ready` -> what the caller's own users call it

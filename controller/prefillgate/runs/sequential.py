@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from prefillgate.core.cells import ARMS
@@ -65,6 +65,7 @@ def swapper_of(request: RunRequest, lanes: dict[str, Lane], place: Surroundings)
         say=place.around.said,
         vet=partial(_vet, request, place),
         deadline_at=place.deadline_at,
+        address=place.around.hooks.address,
     )
 
 
@@ -75,8 +76,14 @@ async def _vet(request: RunRequest, place: Surroundings, arm: str, identity: Ide
 
 async def _open(request: RunRequest, place: Surroundings, arm: str) -> Lane | str:
     """A lane to that arm's server, or why there is none yet."""
+    asked, address = request.arm(arm), place.around.hooks.address
+    if address is not None:
+        url = address(arm)
+        if url is None:
+            return f"no server of the {arm} is up"
+        asked = replace(asked, url=url)
     try:
-        lane = await reach(arm, request.arm(arm), request.times, place.around, place.stack)
+        lane = await reach(arm, asked, request.times, place.around, place.stack)
     except CouldNotMeasure as error:
         return str(error)
     lane.deadline_at = place.deadline_at

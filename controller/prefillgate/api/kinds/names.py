@@ -11,7 +11,7 @@ CATEGORY = "prefillgate"
 
 FIELD_MANAGER = "prefillgate"  # of everything we write, status too
 FINALIZER = f"{GROUP}/finish"
-SYSTEM_NAMESPACE = "prefillgate-system"  # where the controller stands unless it is told otherwise
+SYSTEM_NAMESPACE = "prefillgate"  # where the controller stands unless it is told otherwise
 LEASE = "prefillgate-controller"  # which of several controllers leads, in the namespace of the controller
 
 # Read from ProfileRollouts and ServingLines, never from a workload: `kubectl rollout undo` would bring one back.

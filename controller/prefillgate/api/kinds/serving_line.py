@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from prefillgate.api.kinds.arms import Arm, BaselineArm
 from prefillgate.api.kinds.common import SET_LIST, LocalRef
@@ -12,6 +13,7 @@ from prefillgate.api.model import CelRule, WireModel, with_rules
 from prefillgate.api.run_file import DifferenceModel
 
 YEAR_SECONDS = 31_536_000
+SCALED_KINDS = ("Deployment", "StatefulSet")  # of apps/v1
 Day = Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 EngineName = Annotated[str, Field(min_length=1, max_length=64, pattern="^[a-z0-9][a-z0-9._-]*$")]
 AddedName = Annotated[str, Field(min_length=1, max_length=128, pattern="^[A-Za-z0-9_.*-]+$")]
@@ -44,6 +46,16 @@ class Window(WireModel):
         pattern="^[A-Za-z][A-Za-z0-9_+/-]*$",
         description="The IANA name of its time zone, as Europe/Berlin.",
     )
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError, OSError) as error:  # not there, a path, a folder
+            known = "(allowed: an IANA name, as Europe/Berlin)"
+            raise ValueError(f"{name!r} is no time zone that is known here {known}") from error
+        return name
 
 
 _WINDOWS_OR_STORED = CelRule(
@@ -132,8 +144,11 @@ _PAST_SERVICES = CelRule(
 _SCALED = CelRule(
     "!has(self.sequential) || !has(self.sequential.windows) || (has(self.baseline.workloadRef) && has(self.candidate) "
     "&& has(self.candidate.workloadRef) && (self.baseline.workloadRef.name != self.candidate.workloadRef.name || "
-    "self.baseline.workloadRef.kind != self.candidate.workloadRef.kind))",
-    "sequential.windows take a workloadRef on both arms, and two different ones: one is scaled down for the other",
+    "self.baseline.workloadRef.kind != self.candidate.workloadRef.kind) && "
+    "[self.baseline.workloadRef, self.candidate.workloadRef].all(ref, ref.apiVersion == 'apps/v1' && "
+    "ref.kind in ['Deployment', 'StatefulSet']))",
+    "sequential.windows take a workloadRef to a Deployment or StatefulSet (apps/v1) on both arms, and two different "
+    "ones: one is scaled down for the other",
 )
 _RETAINED = CelRule(
     "!has(self.watch) || !has(self.watch.previous) || self.watch.previous != 'Retain' || has(self.candidate)",
@@ -242,7 +257,9 @@ class ServingLineSpec(WireModel):
         if self.baseline.isolation.mode in ("Drain", "Scratch") and not asked_alone:
             raise ValueError(_PAST_SERVICES.message)
         scaled = self.sequential is not None and self.sequential.windows is not None
-        if scaled and (None in workloads or workloads[0] == workloads[1]):
+        refs = [arm.workload_ref for arm in arms]
+        scalable = all(ref and ref.api_version == "apps/v1" and ref.kind in SCALED_KINDS for ref in refs)
+        if scaled and (not scalable or workloads[0] == workloads[1]):
             raise ValueError(_SCALED.message)
         previous = self.watch.previous if self.watch is not None else "None"
         if previous == "Retain" and self.candidate is None:
