@@ -155,6 +155,8 @@ def _cause(error: EngineError, url: str) -> str:
     if status is not None:
         return _of_status(status)
     chain = tuple(_chain(error))
+    if any(isinstance(each, ssl.SSLWantReadError) for each in chain):
+        return "connected, but no TLS handshake: what answers there may speak no TLS, then scheme: HTTP is wanted."
     tls = next((each for each in chain if isinstance(each, ssl.SSLError)), None)
     if tls is not None:
         return _of_tls(tls)
@@ -168,10 +170,13 @@ def _cause(error: EngineError, url: str) -> str:
 
 _MESH = (
     "the pods may take nothing but TLS (a mesh with strict mutual TLS): let the controller's namespace into the mesh, "
-    "exclude the port from it or make it permissive; or scheme: HTTPS is wanted"
+    "exclude the port from it or make it permissive; or is scheme: HTTPS wanted"
 )
-_PLAIN = "the server may speak plain HTTP: is scheme: HTTPS right?"
-_CUT_OFF = f"the connection is cut off before an answer; {_MESH}."
+_PLAIN = (
+    "the server may want a client certificate, which clientCertificateSecretRef names, or speak plain HTTP: is "
+    "scheme: HTTPS right"
+)
+_CUT_OFF = f"the connection is cut off before an answer: {_MESH}?"
 _TIMEOUT = (
     "no answer in time: a NetworkPolicy may keep the controller out (allow ingress from its namespace to this port), "
     "or the port is another one."

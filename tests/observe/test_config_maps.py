@@ -1,0 +1,83 @@
+"""Profiles that take settings from ConfigMaps: each pod is of the contents that it started with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from prefillgate.kube.objects import Object
+from prefillgate.reconcile.snapshot import LineSnapshot
+from tests.observe.test_deployments import promoted_status, serving
+from tests.support.cluster.fixtures import Namespace
+from tests.support.cluster.workloads import deployment, simulated
+from tests.support.looking import Eyes, config_map, line
+
+
+def configured(name: str, *args: str, **more: Any) -> Object:
+    """A Deployment of one server that has a ConfigMap's variables."""
+    return deployment("engine", simulated(*args, envFrom=[{"configMapRef": {"name": name}}]), **more)
+
+
+async def test_pods_of_a_config_map_by_another_name_stay_the_promoted_profile(eyes: Eyes, namespace: Namespace) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.apply(config_map("tuning-1", LLAMA_ARG_CTX_SIZE="4096"))
+    namespace.apply(config_map("tuning-2", LLAMA_ARG_CTX_SIZE="8192"))
+    namespace.apply(configured("tuning-1"))
+    namespace.apply(line())
+    first = await eyes.until(key, lambda seen: serving(seen, 1))
+    status = {"status": promoted_status(first)}
+    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    namespace.apply(configured("tuning-2", gate=True))
+
+    def both(seen: LineSnapshot) -> LineSnapshot | None:
+        arms = (seen.baseline, seen.candidate)
+        return seen if all(arm is not None and len(arm.servers) == 1 for arm in arms) else None
+
+    seen = await eyes.until(key, both)
+    assert seen.baseline is not None
+    assert seen.candidate is not None
+    assert (len(seen.baseline.ready), len(seen.candidate.ready)) == (1, 0)
+    assert seen.baseline.notes == seen.candidate.notes == ()
+    assert "8192" in repr(seen.slots[0].profile.settings)
+
+
+async def test_a_config_map_that_is_changed_under_a_pod_makes_it_a_pod_of_neither_arm(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.apply(config_map("tuning", LLAMA_ARG_CTX_SIZE="4096"))
+    namespace.apply(configured("tuning"))
+    namespace.apply(line())
+    first = await eyes.until(key, lambda seen: serving(seen, 1))
+    (pod,) = namespace.pods(app="engine")
+    status = {"status": promoted_status(first)}
+    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    namespace.kubectl("label", "configmap", "tuning", "team=chat")  # no change of what it says
+    namespace.apply(config_map("other"))
+    seen = await eyes.until(key, lambda seen: seen)
+    assert seen.baseline is not None
+    assert [each.name for each in seen.baseline.servers] == [pod["metadata"]["name"]]
+
+    await _next_second(pod)
+    namespace.apply(config_map("tuning", LLAMA_ARG_CTX_SIZE="8192"))
+    seen = await eyes.until(key, lambda seen: seen if seen.roles.candidate is not None else None)
+    assert seen.roles.promoted == first.roles.promoted
+    assert seen.baseline is not None
+    assert seen.candidate is not None
+    assert seen.baseline.servers == seen.candidate.servers == ()
+    (note,) = seen.baseline.notes
+    assert note.startswith(f"pod {pod['metadata']['name']} is of neither arm: ConfigMap tuning was changed after it st")
+
+    namespace.kubectl("rollout", "restart", "deployment/engine")
+    seen = await eyes.until(key, lambda seen: seen if seen.candidate is not None and seen.candidate.ready else None)
+    assert [each.name for each in seen.candidate.ready if seen.candidate] != [pod["metadata"]["name"]]
+
+
+async def _next_second(pod: Object) -> None:
+    """Wait until the cluster's times, which have whole seconds, are beyond the start of a pod."""
+    import asyncio
+    from datetime import UTC, datetime
+
+    started = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
+    while datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") <= started:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.05)
