@@ -113,6 +113,9 @@ class Sight:
         found = self._kept["ReplaySet"].get(key)
         return None if found is None else StatusWanted(REPLAY_SETS, found, {"cases": 3})
 
+    async def look_orphans(self, key: str) -> tuple[StatusWanted, ...]:
+        return ()
+
     def lines_of(self, kind: str, key: str) -> tuple[str, ...]:
         return self.keys("ServingLine") if kind == "ProfileRollout" else ()
 

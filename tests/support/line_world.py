@@ -180,7 +180,6 @@ class World:
         spec, problems = read_spec(ServingLineSpec, self.line)
         slots = tuple(SlotProfile(slot, each) for slot, each in self.slots.items())
         roles = roles_of(self.line.get("status", {}), slots)
-        known = {each.digest: each for each in self.slots.values()} | {each.digest: each for each in (A, B, C)}
         baseline = None if roles.promoted is None else self.arm(roles.promoted)
         candidate = None if roles.candidate is None else self.arm(roles.candidate.profile.digest)
         floor = (
@@ -198,7 +197,6 @@ class World:
             replay_set=self.cases,
             slots=slots if spec is not None else (),
             roles=roles,
-            promoted=known.get(roles.promoted or ""),
             baseline=baseline,
             candidate=candidate,
             rollouts=tuple(self._rollouts()),

@@ -154,6 +154,8 @@ class Loop:
         observed = await parts.observer.look(name, parts.works, parts.leading)
         if observed is None:
             self._gone(name)
+            for wanted in await parts.observer.look_orphans(name):
+                await parts.hand.write_status(wanted)
             return None
         self._note(name, observed)
         plan = parts.plan(observed.snapshot)

@@ -116,6 +116,9 @@ class Observer(Protocol):
     async def look_replay_set(self, key: str) -> StatusWanted | None:
         """A ReplaySet; None where there is none. Raises KubeError."""
 
+    async def look_orphans(self, key: str) -> tuple[StatusWanted, ...]:
+        """Rollouts made by hand for a line that is not there. Raises KubeError."""
+
     async def look(self, key: str, works: Works, leading: Leading) -> Observed | None:
         """The line as it is now; None where there is none. Raises KubeError."""
 

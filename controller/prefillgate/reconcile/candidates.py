@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from prefillgate.api.areas import AREAS
+from prefillgate.api.kinds.line_status import PromotedProfile
 from prefillgate.api.kinds.names import API_VERSION, CANDIDATE_LABEL, LINE_LABEL, PROFILE_ROLLOUT, SERVING_LINE
-from prefillgate.profiles import Profile, Told, each_in_words
+from prefillgate.profiles import Profile
 from prefillgate.reconcile.acceptance import rollout_accepted
-from prefillgate.reconcile.answer import LONGEST_LINE, LONGEST_NAME, LONGEST_SIDE, bounded
 from prefillgate.reconcile.findings import Finding
 from prefillgate.reconcile.naming import digits_of, rerun_name, rollout_name, seed_of
 from prefillgate.reconcile.remembered import Remembered
-from prefillgate.reconcile.roles import is_profile
-from prefillgate.reconcile.seen import LineView, RolloutView, wire, wire_template
+from prefillgate.reconcile.seen import LineView, RolloutView, slot_of, wire_template
+from prefillgate.reconcile.told_settings import as_written, differences_in_words, settings_told, wire_settings
 
-MOST_SETTINGS, MOST_DIFFERENCES = 256, 64
-_KIND_OF_AREA = {words: kind for kind, words in AREAS.items()}
 OF_A_DRY_RUN = ("PassedDryRun", "FailedDryRun")
 
 
@@ -146,7 +143,7 @@ def _body(view: LineView, rerun: Rerun | None, of: RolloutView | None) -> dict[s
     owner = {"apiVersion": API_VERSION, "kind": SERVING_LINE.kind, "name": view.name, "uid": view.uid}
     spec: dict[str, Any] = {
         "lineRef": {"name": view.name},
-        "baseline": _recorded_baseline(view),
+        "baseline": _recorded_baseline(view.promoted),
         "candidate": _recorded(view.candidate.profile, wire_template(view.candidate)),
         "differences": differences_of(view),
         "policy": {"name": policy.name, "sha256": policy.sha256},
@@ -168,54 +165,35 @@ def _body(view: LineView, rerun: Rerun | None, of: RolloutView | None) -> dict[s
     }
 
 
-def promoted_profile(view: LineView) -> Told | None:
-    """The promoted profile with its settings; None where nothing tells them any more."""
-    if view.promoted is None:
-        return None
-    told = wire(view.promoted)
-    slot = next((each.profile for each in view.snapshot.slots if is_profile(each.profile, told)), None)
-    return slot if slot is not None else view.snapshot.promoted
-
-
 def differences_of(view: LineView) -> list[str]:
-    """What differs between the promoted profile and the candidate, in words."""
-    baseline = promoted_profile(view)
-    if baseline is None or view.candidate is None:
+    """What differs between the promoted profile and the candidate, in words; empty where that is not known."""
+    if view.promoted is None or view.candidate is None:
         return []
-    told = [bounded(each, LONGEST_LINE) for each in each_in_words(baseline, view.candidate.profile)]
-    more = [f"and {len(told) - MOST_DIFFERENCES + 1} more"] if len(told) > MOST_DIFFERENCES else []
-    return [*told[: MOST_DIFFERENCES - len(more)], *more]
+    profile = view.candidate.profile
+    slot = slot_of(view.promoted, view.snapshot.slots)
+    if slot is not None:
+        return differences_in_words(slot.profile, profile)
+    if view.promoted.settings is None:
+        return []
+    was = as_written(wire_settings(view.promoted.settings))
+    return differences_in_words(was, as_written(settings_told(profile.settings)))
 
 
 def _recorded(profile: Profile, template: dict[str, Any] | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "digest": profile.digest,
         "writtenDigest": profile.written_digest,
-        "settings": _settings(profile),
+        "settings": settings_told(profile.settings),
     }
     return found if template is None else {**found, "template": template}
 
 
-def _recorded_baseline(view: LineView) -> dict[str, Any]:
-    assert view.promoted is not None
-    found: dict[str, Any] = {"digest": view.promoted.digest, "writtenDigest": view.promoted.written_digest}
-    profile = promoted_profile(view)
-    if profile is not None:
-        found["settings"] = _settings(profile)
-    if view.promoted.template is not None:
-        found["template"] = view.promoted.template.model_dump(by_alias=True, exclude_none=True)
+def _recorded_baseline(promoted: PromotedProfile) -> dict[str, Any]:
+    found: dict[str, Any] = {"digest": promoted.digest, "writtenDigest": promoted.written_digest}
+    found["settings"] = None if promoted.settings is None else wire_settings(promoted.settings)
+    if promoted.template is not None:
+        found["template"] = promoted.template.model_dump(by_alias=True, exclude_none=True)
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _settings(profile: Told) -> list[dict[str, str]]:
-    return [
-        {
-            "area": _KIND_OF_AREA.get(each.area, "Other"),
-            "name": bounded(each.words, LONGEST_NAME) or "unnamed",
-            "value": bounded(each.value, LONGEST_SIDE),
-        }
-        for each in profile.settings[:MOST_SETTINGS]
-    ]
 
 
 def superseded_by(view: LineView, rollout: RolloutView, candidacy: Candidacy) -> tuple[str, str | None] | None:

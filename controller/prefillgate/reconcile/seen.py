@@ -23,6 +23,7 @@ from prefillgate.reconcile.answer import LONGEST_LINE, bounded
 from prefillgate.reconcile.naming import digits_of
 from prefillgate.reconcile.roles import is_profile
 from prefillgate.reconcile.snapshot import LineSnapshot, Object, RolloutSeen, Slot, SlotProfile, WorkSeen, WorkState
+from prefillgate.reconcile.told_settings import settings_told, wire_settings
 
 DIGITS_OF_A_NAME = 12
 MOST_SUMMARY, MOST_NOTES = 64, 32
@@ -122,7 +123,9 @@ def view_of(snapshot: LineSnapshot) -> LineView:
     metadata = snapshot.line.get("metadata", {})
     before = status_of(ServingLineStatus, snapshot.line)
     works = {work.key: work for work in snapshot.works}
-    rollouts = sorted((_rollout(seen, works) for seen in snapshot.rollouts), key=lambda each: (each.created, each.name))
+    rollouts = sorted(
+        (view_of_rollout(seen, works) for seen in snapshot.rollouts), key=lambda each: (each.created, each.name)
+    )
     view = LineView(
         snapshot=snapshot,
         name=str(metadata.get("name", "")),
@@ -145,14 +148,14 @@ def flipped(view: LineView, statuses: Mapping[str, ProfileRolloutStatus]) -> Lin
     candidate is the promoted profile, what was promoted is the previous one."""
     for rollout in reversed(view.rollouts):
         status = statuses.get(rollout.name)
-        promoted = None if status is None else _promoted_by(view, rollout.name, status)
+        promoted = None if status is None else _promoted_by(view, rollout, status)
         if promoted is not None:
             view = replace(view, promoted=promoted, previous=view.promoted)
             return replace(view, candidate=_candidate(view))
     return view
 
 
-def _promoted_by(view: LineView, name: str, status: ProfileRolloutStatus) -> PromotedProfile | None:
+def _promoted_by(view: LineView, rollout: RolloutView, status: ProfileRolloutStatus) -> PromotedProfile | None:
     """The candidate of a rollout that says Promoted, where the line does not know: it is about what the line has for
     promoted, and ended later than that was."""
     reason = next((each.reason for each in status.conditions or () if each.type == "Succeeded"), None)
@@ -163,7 +166,12 @@ def _promoted_by(view: LineView, name: str, status: ProfileRolloutStatus) -> Pro
     override = status.override
     by_a_person = override is not None and override.verdict == "Promote"
     since = max(status.ended_at, override.since) if override is not None and by_a_person else status.ended_at
-    own = {"since": since, "how": "Overridden" if by_a_person else "Promoted", "rollout": name}
+    own: dict[str, Any] = {"since": since, "how": "Overridden" if by_a_person else "Promoted", "rollout": rollout.name}
+    slot, spec = slot_of(status.candidate, view.snapshot.slots), rollout.spec
+    if slot is not None:
+        own["settings"] = settings_told(slot.profile.settings)
+    elif spec is not None and spec.candidate is not None:
+        own["settings"] = wire_settings(spec.candidate.settings)
     return PromotedProfile.model_validate(wire(status.candidate) | own)
 
 
@@ -221,15 +229,24 @@ def _promoted(snapshot: LineSnapshot, before: ServingLineStatus) -> PromotedProf
     """What the status says, its images resolved where they are by now; at the first look the baseline's profile."""
     seen = before.promoted_profile
     if seen is not None:
-        better = refreshed(seen, snapshot.slots)
-        return seen if better is None else PromotedProfile.model_validate(wire(seen) | better)
+        better = refreshed(seen, snapshot.slots) or {}
+        slot = slot_of(seen, snapshot.slots)
+        if slot is not None and (better or seen.settings is None):
+            better["settings"] = settings_told(slot.profile.settings)
+        return PromotedProfile.model_validate(wire(seen) | better) if better else seen
     first = next((each for each in snapshot.slots if each.slot is Slot.BASELINE), None)
     if first is None:
         return None
     told = profile_seen(first.profile) | {"since": moment(snapshot.now), "how": "FirstSeen"}
+    told["settings"] = settings_told(first.profile.settings)
     if first.template is not None:
         told["template"] = wire_template(first)
     return PromotedProfile.model_validate(told)
+
+
+def slot_of(seen: ProfileSeen, slots: tuple[SlotProfile, ...]) -> SlotProfile | None:
+    """The slot whose workload says a profile now; None: none does."""
+    return next((each for each in slots if is_profile(each.profile, wire(seen))), None)
 
 
 def wire_template(slot: SlotProfile) -> dict[str, Any] | None:
@@ -245,11 +262,11 @@ def _candidate(view: LineView) -> SlotProfile | None:
         return None
     if previous is None or not is_profile(candidate.profile, wire(previous)):
         return candidate
-    in_a_slot = any(is_profile(each.profile, wire(promoted)) for each in view.snapshot.slots)
-    return None if in_a_slot else candidate
+    return candidate if slot_of(promoted, view.snapshot.slots) is None else None
 
 
-def _rollout(seen: RolloutSeen, works: Mapping[str, WorkSeen]) -> RolloutView:
+def view_of_rollout(seen: RolloutSeen, works: Mapping[str, WorkSeen]) -> RolloutView:
+    """A rollout, read; `works` are those of its line by key."""
     metadata = seen.thing.get("metadata", {})
     uid = str(metadata.get("uid", ""))
     before = status_of(ProfileRolloutStatus, seen.thing)

@@ -18,7 +18,7 @@ from prefillgate.api.kinds.serving_line import ServingLineSpec
 from prefillgate.api.policy_model import PolicySpec
 from prefillgate.core.verdict import Verdict
 from prefillgate.evidence.book_rows import Fate, Floor, Notice, Watch
-from prefillgate.profiles import Profile, Told
+from prefillgate.profiles import Profile
 
 Object = Mapping[str, Any]
 
@@ -218,7 +218,6 @@ class LineSnapshot:
     replay_set: ReplaySetSeen | None = None
     slots: tuple[SlotProfile, ...] = ()
     roles: Roles = Roles(None, None)
-    promoted: Told | None = None  # the promoted profile, read where its template is kept; None: that is gone
     baseline: ArmSeen | None = None  # servers of the promoted profile
     candidate: ArmSeen | None = None
     rollouts: tuple[RolloutSeen, ...] = ()  # oldest first

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from prefillgate.api.areas import Area
 from prefillgate.api.kinds.common import (
     BasisPoints,
     Conditions,
@@ -29,6 +30,14 @@ from prefillgate.api.model import map_list
 MOST_REJECTED = 50  # the oldest give way; the store remembers them all
 
 
+class SettingSeen(StatusModel):
+    """One setting of a profile, secrets redacted."""
+
+    area: Area = Field(description="What it decides.")
+    name: str = Field(min_length=1, max_length=256, description="What it is called, as tensor split.")
+    value: str = Field(max_length=2048, description="Its value, as 3,1.")
+
+
 class PromotedProfile(ProfileSeen):
     """The profile in production: the baseline of the next rollout."""
 
@@ -38,6 +47,9 @@ class PromotedProfile(ProfileSeen):
     )
     rollout: ObjectName | None = Field(default=None, description="The ProfileRollout that promoted it.")
     template: TemplateSeen | None = Field(default=None, description="Where its pod template is kept.")
+    settings: Annotated[list[SettingSeen], Field(max_length=256)] | None = Field(
+        default=None, description="Its settings, which tell what differs once its workload says something else."
+    )
 
 
 class RejectedProfile(StatusModel):

@@ -32,8 +32,17 @@ from prefillgate.app.seams import Leading, Observed, StatusWanted, Touched, Way,
 from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import Clock, SystemClock
 from prefillgate.kube.errors import KubeError
-from prefillgate.kube.objects import PROMOTION_POLICIES, REPLAY_SETS, Object, metadata, name_of, uid_of
+from prefillgate.kube.objects import (
+    PROFILE_ROLLOUTS,
+    PROMOTION_POLICIES,
+    REPLAY_SETS,
+    Object,
+    metadata,
+    name_of,
+    uid_of,
+)
 from prefillgate.reconcile.naming import book_line
+from prefillgate.reconcile.orphans import orphaned
 from prefillgate.reconcile.override_words import is_new_in, keys_in_sight
 from prefillgate.reconcile.policy_status import policy_status
 from prefillgate.reconcile.replay_set_status import CasesSeen, replay_set_status
@@ -280,6 +289,16 @@ class ClusterObserver:
         overrides = keys_in_sight([snapshot.line, *(each.thing for each in snapshot.rollouts)])
         book = await remembered(leading.book, book_line(snapshot.line), floor_of, overrides)
         return replace(observed, snapshot=replace(snapshot, book=book))
+
+    async def look_orphans(self, key: str) -> tuple[StatusWanted, ...]:
+        """Rollouts that name a line which is not there. One that had it for its owner is about to go itself."""
+        own = [each for each in self._rollouts(key) if not metadata(each.thing).get("ownerReferences")]
+        wanted = [(each.thing, orphaned(each, self._clock.now())) for each in own]
+        return tuple(
+            StatusWanted(PROFILE_ROLLOUTS, thing, status.model_dump(by_alias=True, exclude_none=True))
+            for thing, status in wanted
+            if status is not None
+        )
 
     def _rollouts(self, line: str) -> tuple[RolloutSeen, ...]:
         """Those of the line, oldest first."""
