@@ -14,17 +14,17 @@ from prefillgate.reconcile.rollout_status import settled
 from prefillgate.reconcile.seen import view_of_rollout
 from prefillgate.reconcile.snapshot import RolloutSeen
 
-_UNKNOWN = {
-    ConditionType.ENDPOINTS_READY: ("Unknown", "Probing"),
-    ConditionType.INSTRUMENT_CHECKED: ("Unknown", "FloorDue"),
-    ConditionType.SCREENED: ("Unknown", "NotStarted"),
-    ConditionType.REPLICATE_CONFIRMED: ("False", "NoReplicate"),
-    ConditionType.ALARM_RAISED: ("False", "NoAlarm"),
-    ConditionType.OVERRIDDEN: ("False", "NoOverride"),
-    ConditionType.STORE_BEHIND: ("False", "StoreCurrent"),
-    ConditionType.SUPERSEDED: ("False", "Current"),
-    ConditionType.SUCCEEDED: ("Unknown", "Running"),
-}
+_UNKNOWN = (
+    Finding(ConditionType.ENDPOINTS_READY, "Unknown", "Probing"),
+    Finding(ConditionType.INSTRUMENT_CHECKED, "Unknown", "FloorDue"),
+    Finding(ConditionType.SCREENED, "Unknown", "NotStarted"),
+    Finding(ConditionType.REPLICATE_CONFIRMED, "False", "NoReplicate"),
+    Finding(ConditionType.ALARM_RAISED, "False", "NoAlarm"),
+    Finding(ConditionType.OVERRIDDEN, "False", "NoOverride"),
+    Finding(ConditionType.STORE_BEHIND, "False", "StoreCurrent"),
+    Finding(ConditionType.SUPERSEDED, "False", "Current"),
+    Finding(ConditionType.SUCCEEDED, "Unknown", "Running"),
+)
 
 
 def orphaned(seen: RolloutSeen, now: float) -> ProfileRolloutStatus | None:
@@ -32,19 +32,20 @@ def orphaned(seen: RolloutSeen, now: float) -> ProfileRolloutStatus | None:
     rollout = view_of_rollout(seen, {})
     if rollout.ended:
         return None
-    named = rollout.spec.line_ref.name if rollout.spec is not None else ""
-    detail = f"spec.lineRef.name: there is no ServingLine {named} in this namespace."
-    found = {
-        kind: standing(rollout, kind) or Finding(kind, status, reason) for kind, (status, reason) in _UNKNOWN.items()
-    }  # type: ignore[arg-type]
+    ref = seen.thing.get("spec", {}).get("lineRef", {}).get("name", "")
+    detail = f"spec.lineRef.name: there is no ServingLine {ref} in this namespace."
+    found = {each.type: standing(rollout, each.type) or each for each in _UNKNOWN}
     found[ConditionType.ACCEPTED] = Finding(ConditionType.ACCEPTED, "False", "LineNotFound", detail)
-    decision = settled(rollout.before.decision, restated.held(Reason.SPEC_INVALID, detail, None, now))
+    before = rollout.before
+    evidence = before.evidence_decision or (before.decision if before.counts is not None else None)
+    decision = settled(before.decision, restated.held(Reason.SPEC_INVALID, detail, evidence, now))
     found |= {each.type: each for each in permissions(decision)}
     findings = [found[kind] for kind in CONDITIONS_OF[PROFILE_ROLLOUT.kind]]
-    return rollout.before.model_copy(
+    return before.model_copy(
         update={
             "observed_generation": rollout.generation,
             "decision": decision,
-            "conditions": as_conditions(rollout.before.conditions, findings, moment(now), rollout.generation),
+            "evidence_decision": evidence,
+            "conditions": as_conditions(before.conditions, findings, moment(now), rollout.generation),
         }
     )

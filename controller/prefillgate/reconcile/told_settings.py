@@ -1,4 +1,4 @@
-"""A profile as its settings are written down: in the spec of a rollout, and of the promoted one in the line's status."""
+"""A profile as its settings are written down: in the spec of a rollout, or as the promoted one in a status."""
 
 from __future__ import annotations
 
