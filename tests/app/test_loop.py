@@ -93,6 +93,7 @@ async def test_nothing_is_asked_of_the_api_server_while_nothing_changes(fake: Fa
     looks = len(one.sights[0].looks)
     await renewals(fake, 10)
     assert {call for call in fake.calls if call[1] != "leases"} == set()
+    assert [value(one, "queue_depth", state=state) for state in ("ready", "busy", "later")] == [0, 0, 0]
     assert len(one.sights[0].looks) == looks
 
 

@@ -177,7 +177,7 @@ def test_a_watch_is_counted_and_its_minutes_are_not(metrics: Metrics) -> None:
 def test_queue_and_looks_and_events(metrics: Metrics) -> None:
     metrics.queued()
     metrics.retried()
-    metrics.depth(Depth(3, 2, 1))
+    metrics.queue(lambda: Depth(3, 2, 1))
     metrics.looked("ServingLine", 0.3)
     metrics.failed("ServingLine", "Bug")
     metrics.told("Held")
@@ -185,6 +185,8 @@ def test_queue_and_looks_and_events(metrics: Metrics) -> None:
     metrics.synced(True)
     assert (value(metrics, "queue_adds_total"), value(metrics, "queue_retries_total")) == (1, 1)
     assert series(metrics, "queue_depth") == {"ready": 3, "busy": 2, "later": 1}
+    metrics.queue(None)
+    assert series(metrics, "queue_depth") == {"ready": 0, "busy": 0, "later": 0}
     assert value(metrics, "reconcile_seconds_sum", kind="ServingLine") == pytest.approx(0.3)
     assert series(metrics, "reconcile_errors") == {"ServingLine,Bug": 1}
     assert series(metrics, "notices") == {"Held": 1}

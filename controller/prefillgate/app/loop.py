@@ -99,13 +99,16 @@ class Loop:
     def _add(self, key: str) -> None:
         self._parts.metrics.queued()
         self._queue.add(key)
-        self._parts.metrics.depth(self._queue.depth)
 
     # -- looking
 
     async def run(self) -> None:
         """Work until drained or cancelled."""
-        await self._queue.run(self._handle, self._workers)
+        self._parts.metrics.queue(lambda: self._queue.depth)
+        try:
+            await self._queue.run(self._handle, self._workers)
+        finally:
+            self._parts.metrics.queue(None)
 
     async def drain(self, seconds: float) -> bool:
         """Take no more, and wait for what is under way; whether it ended in time."""
@@ -137,7 +140,6 @@ class Loop:
             finally:
                 self._began.pop(key, None)
                 self._parts.metrics.looked(kind, self._parts.clock.monotonic() - began)
-                self._parts.metrics.depth(self._queue.depth)
             self._conflicts.pop(key, None)
             self._parts.troubles.over(key)
             return after

@@ -7,7 +7,7 @@ back. Counters count what this process saw happen: what a resumed run had measur
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,9 +117,11 @@ class Metrics:
     def retried(self) -> None:
         self._of["queue_retries"].inc()
 
-    def depth(self, depth: Depth) -> None:
+    def queue(self, depth: Callable[[], Depth] | None) -> None:
+        """How deep the queue is, whenever it is asked for; None: there is no queue now."""
         for state in ("ready", "busy", "later"):
-            self._of["queue_depth"].labels(state).set(getattr(depth, state))
+            gauge = self._of["queue_depth"].labels(state)
+            gauge.set_function(lambda state=state: 0 if depth is None else getattr(depth(), state))
 
     def told(self, reason: str) -> None:
         self._of["notices"].labels(reason).inc()
