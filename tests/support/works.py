@@ -21,7 +21,16 @@ from prefillgate.app.work import ThreadWorks
 from prefillgate.evidence import Fence
 from prefillgate.evidence.book import open_book
 from prefillgate.reconcile.effects import StartWork
-from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, RolloutSeen, ServerSeen, Slot, WorkKind, WorkSeen
+from prefillgate.reconcile.snapshot import (
+    ArmSeen,
+    BookSeen,
+    LineSnapshot,
+    RolloutSeen,
+    ServerSeen,
+    Slot,
+    WorkKind,
+    WorkSeen,
+)
 from prefillgate.replay.clock import Clock, SystemClock
 from prefillgate.replay.replay_set import load_replay_set
 from tests.support.runs import HASTY, Bench, bench
@@ -57,6 +66,8 @@ class Looks:
     access: Access = field(default_factory=Access)
     rollout: dict[str, Any] = field(default_factory=dict)
     rollouts: tuple[str, ...] = (ROLLOUT_UID,)
+    status: dict[str, Any] = field(default_factory=dict)
+    book: BookSeen = field(default_factory=BookSeen)
     name: str = "llm"
     uid: str = LINE_UID
 
@@ -65,10 +76,11 @@ class Looks:
         rollout = ProfileRolloutSpec.model_validate({"lineRef": {"name": self.name}, **self.rollout})
         snapshot = LineSnapshot(
             now=0.0,
-            line={"metadata": {"namespace": "prod", "name": self.name, "uid": self.uid}},
+            line={"metadata": {"namespace": "prod", "name": self.name, "uid": self.uid}, "status": self.status},
             spec=spec,
             baseline=ArmSeen(OLD, self.baseline),
             candidate=ArmSeen(NEW, self.candidate),
+            book=self.book,
             rollouts=tuple(
                 RolloutSeen({"metadata": {"uid": uid, "name": f"r{uid}"}}, rollout) for uid in self.rollouts
             ),

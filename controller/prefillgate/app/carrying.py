@@ -9,22 +9,29 @@ from typing import Any
 
 from prefillgate.api.store_address import StoreAddress
 from prefillgate.app.epochs import Epochs
-from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, rollout_request
+from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, run_request
+from prefillgate.app.promoted import Previous, floor_answer, may_be_mended, replicate_run, watch_answer
 from prefillgate.app.replay_thread import Answer, Turn, Word
 from prefillgate.app.run_stores import RunStores, told
 from prefillgate.app.seams import Leading
 from prefillgate.app.watching_run import so_far
-from prefillgate.core.gate import Gate, fold
+from prefillgate.core.gate import fold
 from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.core.schedule import Stop, next_step
 from prefillgate.evidence import KeptJournal, open_store, store_exists
 from prefillgate.evidence.book_rows import Replicates
 from prefillgate.reconcile.snapshot import WorkKind
+from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.clock import Clock
 from prefillgate.replay.lane import LaneTimes
+from prefillgate.replay.session import RunRequest
 from prefillgate.runs.around import IN_USE, Hooks, Said, unsaid
-from prefillgate.runs.running import execute
+from prefillgate.runs.errors import BadInput
+from prefillgate.runs.floor import floor_ended, measure_floor
+from prefillgate.runs.floor_store import stored_floor
+from prefillgate.runs.running import Finished, execute
 from prefillgate.runs.stores import store_errors
+from prefillgate.runs.watch import WatchRequest, run_watch
 
 IDLE_SECONDS = 7 * 86_400.0  # a server in production is waited for until the deadline
 
@@ -52,25 +59,51 @@ class Carrier:
     async def carry(self, turn: Turn) -> Answer | None:
         """One turn. Raises `NotYet`, `Unusable`, `RunError`, `StoreError`."""
         asked = turn.asked
-        run, store = self._located(asked)
-        turn.located(run, told(store))
+        store = self._store(asked, asked.order.key)
+        turn.located(asked.order.key, told(store))
         over = self._look(turn, store)
         if over is not None or turn.words_only:
             return over
-        if asked.order.kind is not WorkKind.JUDGE:
-            raise Unusable(f"{asked.order.kind} is not replayed yet")
         servers = turn.servers()
-        request = rollout_request(asked, servers, self._place(asked, store))
-        finished = await execute(request, turn.watcher, self.clock, self._said(turn), self._hooks(turn, servers))
+        said, hooks = self._said(turn), self._hooks(turn, servers)
+        request = self._by_its_floor(run_request(asked, servers, self._place(asked, store)), said)
+        if asked.order.kind is WorkKind.FLOOR:
+            return floor_answer(await measure_floor(request, turn.watcher, self.clock, said, hooks), turn.watcher)
+        if asked.order.kind is WorkKind.WATCH:
+            watch = self._watch(asked, request)
+            return watch_answer(await run_watch(watch, turn.watcher, self.clock, said, hooks), turn)
+        finished = await execute(request, turn.watcher, self.clock, said, hooks)
         turn.watcher.ended(finished.journal, finished.verdict)
         finished.journal.close()
         return Answer(verdict=finished.verdict)
 
-    def _located(self, asked: Asked) -> tuple[str, StoreAddress]:
-        """The run's name and where its store is."""
-        metadata, run = asked.snapshot.line["metadata"], asked.order.key
+    def _by_its_floor(self, request: RunRequest, said: Said) -> RunRequest:
+        """The request, without a floor that was measured by other checks: then the run says less of speed."""
+        if request.floor is None:
+            return request
         try:
-            return run, RunStores(self.settings.store).of(metadata["namespace"], metadata["name"], run)
+            stored_floor(request, CheckSuite.from_policy(request.policy, request.replay_set, False), self.clock.now())
+        except BadInput as error:
+            said(Hooks(names=SPEC_NAMES).told(f"begun without a floor: {error}"), "no_floor", "warning")
+            return replace(request, floor=None)
+        return request
+
+    def _watch(self, asked: Asked, request: RunRequest) -> WatchRequest:
+        order = asked.order
+        return WatchRequest(
+            request,
+            order.prefills or 1,
+            after=None if order.after is None else self._store(asked, order.after),
+            replicate=self._store(asked, replicate_run(order.key)),
+            previous=None if order.previous is None else Previous(asked, order.previous),
+            number=partial(self._number, asked, 1),
+        )
+
+    def _store(self, asked: Asked, run: str) -> StoreAddress:
+        """Where the store of a run of that line is. Raises `Unusable` for a name that no run may have."""
+        metadata = asked.snapshot.line["metadata"]
+        try:
+            return RunStores(self.settings.store).of(metadata["namespace"], metadata["name"], run)
         except ValueError as error:
             raise Unusable(str(error)) from error
 
@@ -90,20 +123,34 @@ class Carrier:
                 gate = fold(journal.events())
                 verdict = so_far(gate)
                 turn.watcher.ended(journal, verdict)
-        return Answer(verdict=verdict) if _is_over(gate) else None
+                if not isinstance(next_step(gate), Stop) or turn.asked.order.kind is WorkKind.WATCH:
+                    return None
+                if turn.asked.order.kind is WorkKind.JUDGE:  # an interrupted run ends as any other: nothing is mended
+                    return Answer(verdict=verdict)
+                found = floor_ended(Finished(journal, gate, verdict))
+                return None if may_be_mended(found) else floor_answer(found, turn.watcher)
 
     def _place(self, asked: Asked, store: StoreAddress) -> Place:
         times = replace(self.settings.times, cell_timeout_seconds=float(asked.spec.cell_timeout_seconds))
-        return Place(store, times, self.settings.wait_ready_seconds, self._first_replicate(asked))
+        if asked.order.kind is not WorkKind.JUDGE or asked.observed.policy is None:
+            return Place(store, times, self.settings.wait_ready_seconds)
+        attempts = asked.observed.policy.policy.replicate.max_attempts
+        first = self._number(asked, attempts) if attempts else 1
+        return Place(store, times, self.settings.wait_ready_seconds, first, self._floor(asked, store))
 
-    def _first_replicate(self, asked: Asked) -> int:
-        """The number of the rollout's first replicate: numbers never come again for a pair of profiles."""
-        order, policy = asked.order, asked.observed.policy
-        if policy is None or order.candidate is None or policy.policy.replicate.max_attempts < 1:
-            return 1
-        wanted = Replicates(
-            order.baseline, order.candidate, order.key, 1, policy.policy.replicate.max_attempts, self.clock.now()
-        )
+    def _floor(self, asked: Asked, store: StoreAddress) -> StoreAddress | None:
+        """The floor that a new run goes by: the last of its baseline, where its store is still there."""
+        kept = asked.snapshot.book.floor
+        if kept is None or kept.baseline != asked.order.baseline or store_exists(store):
+            return None
+        found = self._store(asked, kept.run)
+        return found if store_exists(found) else None
+
+    def _number(self, asked: Asked, count: int) -> int:
+        """The number of this work's first replicate: numbers never come again for a pair of profiles."""
+        baseline, candidate = asked.compared
+        assert candidate is not None
+        wanted = Replicates(baseline, candidate, asked.order.key, 1, count, self.clock.now())
         return self.leading.book.reserve_replicates(wanted).first
 
     def _hooks(self, turn: Turn, servers: Servers) -> Hooks:
@@ -130,8 +177,3 @@ def _write(word: Word, journal: KeptJournal) -> None:
     words = [each for each in journal.events() if isinstance(each, Overridden | OverrideEnded)]
     if words[-1:] != [word]:
         journal.append(word)
-
-
-def _is_over(gate: Gate) -> bool:
-    """Whether the schedule ended. What a person might mend is not tried anew: an interrupted run ends as any other."""
-    return isinstance(next_step(gate), Stop)

@@ -11,7 +11,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from prefillgate.api.areas import AREAS
-from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec, RecordedProfile
+from prefillgate.api.kinds.profile_rollout import RecordedProfile
 from prefillgate.api.kinds.serving_line import ServingLineSpec
 from prefillgate.api.policy import PolicyDocument
 from prefillgate.api.store_address import StoreAddress
@@ -22,7 +22,7 @@ from prefillgate.core.shape import Isolation, Shape
 from prefillgate.profiles import Setting, differences
 from prefillgate.profiles.record import Recorded
 from prefillgate.reconcile.effects import StartWork
-from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, ServerSeen
+from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, ServerSeen, WorkKind
 from prefillgate.replay.lane import LaneTimes
 from prefillgate.replay.replay_set import ReplaySet
 from prefillgate.replay.session import ArmRequest, RunRequest
@@ -31,6 +31,7 @@ SPEC_NAMES = {
     "--baseline-model": "spec.model",
     "--candidate-model": "spec.model",
     "--model": "spec.model",
+    "--floor": "floor",
     "--wait-ready": "the controller's patience",
     "--budget": "budgetPrefills of the policy",
     "--unvalidated-judge": "more labelled examples in the check",
@@ -67,6 +68,14 @@ class Asked:
         if self.snapshot.spec is None:
             raise Unusable("the line's spec cannot be read")
         return self.snapshot.spec
+
+    @property
+    def compared(self) -> tuple[str, str | None]:
+        """The two profiles that a replicate would compare; None: nothing is compared."""
+        order = self.order
+        if order.kind is WorkKind.WATCH:
+            return order.previous or order.baseline, order.baseline if order.previous else None
+        return order.baseline, order.candidate
 
     def differs(self, other: Asked) -> bool:
         """Whether a run would be carried out otherwise: another order, another way to a server, other patience."""
@@ -132,25 +141,30 @@ class Place:
     times: LaneTimes
     wait_ready_seconds: float
     first_replicate: int = 1
+    floor: StoreAddress | None = None  # of the baseline
 
 
-def rollout_request(asked: Asked, servers: Servers, place: Place) -> RunRequest:
-    """The run of a rollout. Raises `Unusable`."""
+def run_request(asked: Asked, servers: Servers, place: Place) -> RunRequest:
+    """The run of a rollout; of a floor and of a watch what they are made from: the promoted profile on both sides.
+
+    Raises `Unusable`.
+    """
     policy, replay_set = _judged_by(asked)
     return RunRequest(
         baseline=arm_request(asked, BASELINE, servers),
-        candidate=arm_request(asked, CANDIDATE, servers),
+        candidate=arm_request(asked, CANDIDATE if CANDIDATE in asked.digests else BASELINE, servers),
         replay_set=replay_set,
         policy=policy,
         store=place.store,
         seed=seed_of(asked),
-        differences=differences_told(asked),
+        differences=differences_told(asked, *asked.compared),
         differences_stand=True,
         times=place.times,
         shape=Shape(isolation=isolation_of(asked.spec)),
         wait_ready_seconds=place.wait_ready_seconds,
         must_end_at=asked.order.must_end_at,
         first_replicate=place.first_replicate,
+        floor=place.floor,
     )
 
 
@@ -162,16 +176,16 @@ def _judged_by(asked: Asked) -> tuple[PolicyDocument, ReplaySet]:
 
 def arm_request(asked: Asked, arm: str, servers: Servers) -> ArmRequest:
     """One arm as the run asks it. Raises `Unusable` where nothing tells how its servers are asked."""
-    digest = asked.digests[arm]
+    return server_request(asked, asked.digests[arm], servers[arm].url)
+
+
+def server_request(asked: Asked, digest: str, url: str) -> ArmRequest:
+    """A server of a profile as a run asks it, by a name that is the same wherever it is. Raises `Unusable`."""
     way: Way | None = asked.observed.ways.get(digest)
     if way is None:
         raise Unusable(f"nothing tells how the servers of {short(digest)} are asked")
-    return ArmRequest(servers[arm].url, way.model, way.engine, way.access, called=name_of(asked, arm))
-
-
-def name_of(asked: Asked, arm: str) -> str:
-    """How plan and report name an arm: the same wherever its servers are."""
-    return f"{asked.snapshot.line['metadata']['name']} {short(asked.digests[arm])}"
+    called = f"{asked.snapshot.line['metadata']['name']} {short(digest)}"
+    return ArmRequest(url, way.model, way.engine, way.access, called=called)
 
 
 def short(digest: str) -> str:
@@ -192,23 +206,24 @@ def seed_of(asked: Asked) -> int:
     return int.from_bytes(hashlib.sha256(asked.order.key.encode()).digest()[:8], "big") % _LARGEST_SEED
 
 
-def differences_told(asked: Asked) -> tuple[Difference, ...]:
-    """What the rollout is about, as its templates tell, and what the line declares beside that."""
-    rollout = next((each.spec for each in asked.snapshot.rollouts if _uid(each.thing) == asked.order.key), None)
-    found = {each.name: each for each in _of_profiles(asked, rollout)}
+def differences_told(asked: Asked, baseline: str, candidate: str | None) -> tuple[Difference, ...]:
+    """What is different between two profiles, as the templates of their rollout tell, and what the line declares
+    beside that."""
+    found = {} if candidate is None else {each.name: each for each in _of_profiles(asked, baseline, candidate)}
     for model in asked.spec.declared_differences:
         found.setdefault(model.name, Difference(AREAS[model.area], model.name, model.baseline, model.candidate))
     return tuple(found.values())
 
 
-def _of_profiles(asked: Asked, rollout: ProfileRolloutSpec | None) -> tuple[Difference, ...]:
-    digests = [asked.digests[arm] for arm in (BASELINE, CANDIDATE)]
-    kept = () if rollout is None else (rollout.baseline, rollout.candidate)
-    told = [_recorded(each) for each in kept if each is not None and each.settings]
-    if len(told) == len(digests):
-        return differences(*told)
+def _of_profiles(asked: Asked, baseline: str, candidate: str) -> tuple[Difference, ...]:
+    own_first = sorted(asked.snapshot.rollouts, key=lambda each: _uid(each.thing) != asked.order.key)
+    for rollout in own_first:
+        kept = () if rollout.spec is None else (rollout.spec.baseline, rollout.spec.candidate)
+        told = {each.digest: _recorded(each) for each in kept if each is not None and each.settings}
+        if {baseline, candidate} <= told.keys():
+            return differences(told[baseline], told[candidate])
     now = {slot.profile.digest: slot.profile for slot in asked.snapshot.slots}
-    one, other = (now.get(digest) for digest in digests)
+    one, other = now.get(baseline), now.get(candidate)
     return () if one is None or other is None else differences(one, other)
 
 

@@ -266,7 +266,7 @@ class Replay:
                     self._final = False  # what ended it was taken back: it may be gone on with
                     self._set(state=WorkState.BROKEN)
                 return
-            self._no_journal, verdict = False, answer.verdict
+            self._no_journal, verdict = False, answer.verdict or self._watcher.progress.verdict
             at = self._clock.now() if verdict is None or verdict.ended_at is None else verdict.ended_at
             self._set(state=WorkState.ENDED, ended_at=at, floor=answer.floor, watch=answer.watch, trouble="")
             self._final = True
