@@ -363,3 +363,108 @@ def test_a_floor_of_the_real_server(request: pytest.FixtureRequest, tmp_path: Pa
     assert ended.sound is True
     assert (ended.shown.prefills, ended.shown.identical, ended.shown.compared) == (6, 3, 3)
     assert ended.shown.noise_cv is not None
+
+
+# For a person
+
+
+def test_the_command_measures_a_floor_and_a_run_goes_by_it(healthy: SimulatedServer, tmp_path: Path) -> None:
+    work = bench(tmp_path, cases=12, throughput=SPEED)
+    asked = ["--replay-set", "set.jsonl", "--policy", "policy.yaml"]
+    floor = work.child("floor", "--baseline", healthy.url, *asked, "--store", "floor.db")
+    assert floor.code == 0, floor.said
+    text = floor.out.decode()
+    assert text.startswith("SOUND  set\nreason          FloorMeasured\n")
+    assert "promotion" not in text and "override" not in text
+    assert "| 24 of 24" in floor.said
+    assert (tmp_path / "floor.html").exists()
+    told = work.child("decide", "floor.db", "--json")
+    assert (told.code, told.json["reason"], told.json["floor"]["prefills"]) == (0, "FloorMeasured", 24)
+    line = work.child("report", "floor.db", "--format", "line").out.decode()
+    assert line.startswith("[set] SOUND 0/24 cells bad on 24 prefills") and "Nobody is judged: FloorMeasured" in line
+    junit = work.child("report", "floor.db", "--format", "junit").out.decode()
+    assert '<testcase classname="prefillgate.decision" name="instrument" />' in junit
+    assert 'skipped="0"' in junit and "promotion</" not in junit
+    again = work.child("floor", "--baseline", healthy.url, *asked, "--store", "floor.db", "--quiet", "--json")
+    assert again.out == told.out
+    following = work.child("explain", "floor.db").out.decode().splitlines()[-1].split()
+    assert following[:2] == ["prefillgate", "run"] and following[-2:] == ["--floor", "floor.db"]
+    with start_simulated(seed=2, text_seed=9) as candidate:
+        by_floor = [word.replace("URL", candidate.url) for word in following[1:]]
+        run = work.child(*by_floor, "--json", "--store", "run.db")
+        assert (run.code, run.json["floor"]["store"]) == (0, "floor.db"), run.said
+        dry = work.child(*by_floor, "--dry-run", "--cell-seconds", "1", "--json")
+    assert dry.json["prefills"]["second_pass"] == 0
+    assert dry.json["floor"].startswith("Floor of floor.db (run set-")
+    assert (
+        "goes by          Floor of floor.db" in work.child(*by_floor, "--dry-run", "--cell-seconds", "1").out.decode()
+    )
+
+
+def test_a_broken_floor_is_exit_one_and_its_next_command_is_a_new_floor(tmp_path: Path) -> None:
+    work = bench(tmp_path)
+    with start_simulated(seed=1, text_seed=9, fault=["bad-rate=#9-13"]) as baseline:
+        floor = work.child(
+            "floor",
+            "--baseline",
+            baseline.url,
+            "--replay-set",
+            "set.jsonl",
+            "--policy",
+            "policy.yaml",
+            "--store",
+            "f.db",
+        )
+    assert floor.code == 1
+    assert floor.out.decode().startswith("ERROR  set\nreason          InstrumentBroken\n")
+    junit = work.child("report", "f.db", "--format", "junit").out.decode()
+    assert '<error message="InstrumentBroken: Could not measure: the second pass' in junit
+    last = work.child("explain", "f.db").out.decode().splitlines()[-1]
+    assert last.split()[:2] == ["prefillgate", "floor"] and last.endswith("--store f-2.db")
+
+
+@pytest.mark.parametrize("option", ["--seed", "--isolation", "--cell-timeout", "--model"])
+def test_the_options_of_the_command_reach_the_floor(healthy: SimulatedServer, tmp_path: Path, option: str) -> None:
+    work = bench(tmp_path)
+    value = {"--seed": "77", "--isolation": "shared", "--cell-timeout": "0.5", "--model": "no-such-model"}[option]
+    asked = ["--replay-set", "set.jsonl", "--policy", "policy.yaml", "--store", "f.db", option, value]
+    floor = work.child("floor", "--baseline", healthy.url, *asked)
+    if option == "--cell-timeout":
+        assert (floor.code, "--cell-timeout" in floor.said) == (2, True)
+        return
+    if option == "--model":
+        assert (floor.code, "no-such-model" in floor.said) == (2, True)
+        return
+    plan = stored(tmp_path / "f.db")[0].plan
+    assert plan.seed == 77 if option == "--seed" else plan.shape.isolation is Isolation.SHARED
+
+
+def test_what_stands_in_a_report_s_way_is_refused_before_anything_is_asked(
+    healthy: SimulatedServer, tmp_path: Path
+) -> None:
+    work = bench(tmp_path)
+    asked = ["--baseline", healthy.url, "--replay-set", "set.jsonl", "--policy", "policy.yaml", "--store", "f.db"]
+    for path in ("set.jsonl", "policy.yaml", "f.db"):
+        refused = work.child("floor", *asked, "--report", path)
+        assert (refused.code, (tmp_path / "f.db").exists()) == (2, False), path
+    kept = work.child("floor", *asked, "--report", "page.html", "--quiet")
+    assert kept.code == 0 and (tmp_path / "page.html").exists() and not (tmp_path / "f.html").exists()
+
+
+def test_an_interrupted_floor_says_the_command_that_goes_on(tmp_path: Path) -> None:
+    from tests.support.runs import ended, start
+
+    work = bench(tmp_path)
+    with start_simulated(seed=1, text_seed=9, time_scale=0.3) as baseline:
+        asked = ["--baseline", baseline.url, "--replay-set", "set.jsonl", "--policy", "policy.yaml", "--store", "f.db"]
+        process = start(["floor", *asked], tmp_path)
+        while not (tmp_path / "f.db").exists() or not stored(tmp_path / "f.db")[0].measured:
+            pass
+        process.terminate()
+        cut = ended(process)
+        assert cut.code == 143
+        words = cut.lines[-1].partition("prefillgate ")[2].split()
+        assert words[0] == "floor"
+        gone_on = work.child(*words)
+    assert gone_on.code == 0
+    assert "resumed: " in gone_on.said

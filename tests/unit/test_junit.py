@@ -9,12 +9,17 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from prefillgate.core.cells import CANDIDATE
+from prefillgate.core.acceptance import STANDARD
+from prefillgate.core.cells import BASELINE, CANDIDATE, Status
 from prefillgate.core.decision import ERRORS, Reason
+from prefillgate.core.earlier import Watching
+from prefillgate.core.journal import MeasurementLost, Purpose
 from prefillgate.core.judge import judge
+from prefillgate.core.shape import Shape, fitted
 from prefillgate.core.verdict import CellClass, Promotion, Rollback, Verdict
 from prefillgate.report import render
 from tests.support import verdicts
+from tests.support.journals import cell, score, screen, started
 from tests.support.stores import Played
 from tests.unit.test_judge import JOURNALS
 
@@ -91,7 +96,34 @@ def test_hostile_text_is_legal_xml_and_keeps_the_structure(text: str) -> None:
         assert {name for suite, name in results(document) if suite == "prefillgate.decision"} == set(DECISION)
 
 
-@pytest.mark.parametrize("reason", list(JOURNALS), ids=str)
+NOBODY = {Reason.FLOOR_MEASURED: "instrument", Reason.NO_ALARM: "alarm"}
+
+
+@pytest.mark.parametrize("reason", list(NOBODY), ids=str)
+def test_a_run_that_judges_nobody_has_one_answer(reason: Reason) -> None:
+    found = results(render(judge(JOURNALS[reason]()), "junit"))
+    assert [name for suite, name in found if suite == "prefillgate.decision"] == [NOBODY[reason]]
+    assert kind(found, NOBODY[reason]) == "passed"
+    replayed = [element for (suite, _), element in found.items() if suite == "prefillgate.replay"]
+    assert replayed.count(None) == (12 if reason is Reason.FLOOR_MEASURED else 3)
+
+
+def test_an_alarm_after_a_promotion_fails_and_a_floor_that_was_cut_short_is_skipped() -> None:
+    alone = Shape(candidate_alone=True)
+    gate = started(fitted(STANDARD, alone), shape=alone, watching=Watching(8))
+    screen(gate, True, True, True)
+    element = results(render(judge(gate), "junit"))[("prefillgate.decision", "alarm")]
+    assert element is not None
+    assert (element.tag, element.get("type")) == ("failure", "AlarmWithoutBaseline")
+    floor = Shape(baseline_alone=True)
+    cut = started(fitted(STANDARD, floor), shape=floor)
+    assert kind(results(render(judge(cut), "junit")), "instrument") == "skipped"
+    score(cut, cell(BASELINE, status=Status.OK), purpose=Purpose.BASELINE_PASS)
+    cut.apply(MeasurementLost(1.0, "PowerCut", "the lights went out"))
+    assert kind(results(render(judge(cut), "junit")), "instrument") == "error"
+
+
+@pytest.mark.parametrize("reason", [each for each in JOURNALS if each not in NOBODY], ids=str)
 def test_every_answer_is_told_by_its_kind(reason: Reason) -> None:
     verdict = judge(JOURNALS[reason]())
     found = results(render(verdict, "junit"))

@@ -126,3 +126,38 @@ def test_an_empty_option_and_a_stored_baseline_that_is_not_there_are_bad_input(t
     assert str(lone).startswith(
         "--baseline-store none.db: there is no evidence store (allowed: the store of an earlier run"
     )
+
+
+def test_a_floor_and_a_first_replicate_of_the_file_are_the_run_s_unless_options_say_otherwise(tmp_path: Path) -> None:
+    file = write(tmp_path, floor="f.db", floorMaxAgeDays=3, firstReplicate=4)
+    asked = request_of(file)
+    assert (asked.floor, asked.floor_max_age_days, asked.first_replicate) == (tmp_path / "f.db", 3, 4)
+    other = request_of(file, "--floor", "g.db", "--floor-max-age", "0.5", "--first-replicate", "5")
+    assert (other.floor, other.floor_max_age_days, other.first_replicate) == (Path("g.db"), 0.5, 5)
+    plain = request_of(write(tmp_path))
+    assert (plain.floor, plain.floor_max_age_days, plain.first_replicate) == (None, 14.0, 1)
+
+
+def test_a_floor_stands_for_the_a_a_check(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "apiVersion: prefillgate.io/v1alpha1\nkind: PromotionPolicy\nmetadata: {name: p}\nspec: {marginPercent: 20, "
+        "aaCheck: Enabled}\n"
+    )
+    file = write(tmp_path, policy="p.yaml")
+    assert request_of(file).policy.policy.aa_check
+    assert not request_of(file, "--floor", "f.db").policy.policy.aa_check
+    error = run(file, "--floor", "f.db", "--aa").exception
+    assert str(error) == "--aa and --floor f.db: the floor stands for that check (allowed: one of them)"
+
+
+@pytest.mark.parametrize("days", [3, 0.5])
+def test_an_age_of_a_floor_wants_a_floor(tmp_path: Path, days: float) -> None:
+    error = run(write(tmp_path), "--floor-max-age", str(days)).exception
+    assert str(error) == f"--floor-max-age {days:g}: no floor is given (allowed: with --floor)"
+    assert "there is no evidence store" in str(run(write(tmp_path), "--floor", "none.db").exception)
+
+
+def test_a_first_replicate_is_part_of_the_plan(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    assert plan(file, "--first-replicate", "3")["false_rollback"] < plan(file)["false_rollback"]
+    assert run(file, "--first-replicate", "0").exit_code != 0

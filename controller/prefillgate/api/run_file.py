@@ -135,6 +135,9 @@ class RunSpec(WireModel):
     swap_command: list[Word] = Field(default_factory=list, max_length=100)
     gateway: GatewayModel | None = None
     budget_prefills: int | None = Field(default=None, ge=1, le=1_000_000)
+    floor: StoreText | None = None
+    floor_max_age_days: int | None = Field(default=None, ge=1, le=3650)
+    first_replicate: int | None = Field(default=None, ge=1, le=1_000_000)
 
     @model_validator(mode="after")
     def _two_arms(self) -> RunSpec:
@@ -188,6 +191,9 @@ class RunDocument:
     arms_at_once: bool = False
     gateway: Arm | None = None
     budget_prefills: int | None = None
+    floor: StoreAddress | None = None
+    floor_max_age_days: float | None = None
+    first_replicate: int | None = None
 
 
 def check_urls_differ(urls: Sequence[str]) -> None:
@@ -232,6 +238,9 @@ def load_run_file(path: str | Path) -> RunDocument:
         arms_at_once=spec.arms_at_once,
         gateway=None if spec.gateway is None else _arm(spec.gateway, source.parent),
         budget_prefills=spec.budget_prefills,
+        floor=None if spec.floor is None else store_address(spec.floor, source.parent),
+        floor_max_age_days=spec.floor_max_age_days,
+        first_replicate=spec.first_replicate,
     )
 
 

@@ -17,8 +17,10 @@ from prefillgate.cli.interruptible import carry_out
 from prefillgate.cli.time_limit import refuse, timed_plan
 from prefillgate.cli.timing import Timed, given_paces, paces_of, time_servers
 from prefillgate.core.acceptance import AcceptanceTable, false_promotion, power
+from prefillgate.core.earlier import StoredFloor
 from prefillgate.core.evalue import replicate_threshold
 from prefillgate.core.fitting import TimedPlan
+from prefillgate.core.floor import floor_sentence
 from prefillgate.core.journal import Planned
 from prefillgate.core.planning import expected_prefills, pairable_cases, plan_warnings, promotion_power
 from prefillgate.core.stored_baseline import baseline_sentence
@@ -29,6 +31,7 @@ from prefillgate.replay.request import GATE_FIELDS
 from prefillgate.replay.session import RunRequest, plan_run
 from prefillgate.report.clean import one_line
 from prefillgate.runs.baseline_store import stored_baseline
+from prefillgate.runs.floor_store import stored_floor
 
 RATES = (0.0, 0.01, 0.05, 0.10)
 
@@ -39,8 +42,8 @@ def dry_run(request: RunRequest, options: dict[str, Any]) -> int:
     Raises `CouldNotMeasure` or `BadInput` where a server cannot be timed, `BadInput` for a plan beyond --max-minutes,
     each after the plan was printed.
     """
-    planned = plan_run(request, request.seed or 0, 0.0, request.policy.policy)
-    shown = _shown(request)
+    shown, floor = _earlier(request)
+    planned = plan_run(request, request.seed or 0, 0.0, request.policy.policy, floor)
     limit, seconds, broken = options["max_minutes"], options["cell_seconds"], None
     timed: Timed | None = None
     try:
@@ -52,6 +55,7 @@ def dry_run(request: RunRequest, options: dict[str, Any]) -> int:
         paces = given_paces(request, seconds) if timed is None else paces_of(timed, request.replay_set)
         plan = timed_plan(request, paces)
     document = plan_document(planned) | minutes_document(plan, timed, limit) | {"stored_baseline": shown}
+    document["floor"] = None if floor is None else floor_sentence(floor)
     document["gateway"] = None if request.gateway is None else request.gateway.url
     click.echo(json.dumps(document, indent=2) if options["as_json"] else _page(planned, document, plan))
     if broken is not None:
@@ -61,11 +65,12 @@ def dry_run(request: RunRequest, options: dict[str, Any]) -> int:
     return 0
 
 
-def _shown(request: RunRequest) -> str | None:
-    """The stored baseline in a sentence. Raises `BadInput` for one that does not fit."""
+def _earlier(request: RunRequest) -> tuple[str | None, StoredFloor | None]:
+    """The stored baseline in a sentence, and the floor. Raises `BadInput` for one that does not fit."""
     suite = CheckSuite.from_policy(request.policy, request.replay_set, request.unvalidated_judge)
     shown = stored_baseline(request, suite, SystemClock().now())
-    return None if shown is None else baseline_sentence(shown)
+    floor = stored_floor(request, suite, SystemClock().now())
+    return (None if shown is None else baseline_sentence(shown)), floor
 
 
 def plan_document(planned: Planned) -> dict[str, Any]:
@@ -160,6 +165,7 @@ def _page(planned: Planned, document: dict[str, Any], plan: TimedPlan | None) ->
         *_swaps(document["swaps"]),
         ("the gate sets", ", ".join(document["gate_changes"])),
         *([("beside it", one_line(document["stored_baseline"], 500))] if document["stored_baseline"] else []),
+        *([("goes by", one_line(document["floor"], 500))] if document["floor"] else []),
         *([("at the end", _gateway(document["gateway"]))] if document["gateway"] else []),
         *(("warning", one_line(warning)) for warning in document["warnings"]),
     ]

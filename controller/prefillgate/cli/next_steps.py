@@ -37,11 +37,14 @@ class Place:
         """The words that began the run, or the most that the plan tells of them."""
         if self.plan.command:
             return self.plan.command
-        words = ["run"]
+        alone = self.plan.shape.baseline_alone
+        words = ["floor" if alone else "run"]
         for arm, named in (("baseline", self.plan.baseline_url), ("candidate", self.plan.candidate_url)):
+            if alone and arm != BASELINE:
+                continue
             servers = named_servers(named)
             words += [word for url in servers.urls for word in (f"--{arm}", url)]
-            words += [f"--{arm}-model", servers.model] if servers.model else []
+            words += ["--model" if alone else f"--{arm}-model", servers.model] if servers.model else []
         return (*words, "--replay-set", "FILE", "--policy", "FILE")
 
     @property
@@ -120,6 +123,14 @@ def _first_bad(place: Place, arm: str) -> str | None:
 
 def _last(place: Place, wanted: Callable[[CellView], bool]) -> CellView | None:
     return next((view for view in reversed(place.verdict.cells) if wanted(view)), None)
+
+
+def _sound(place: Place) -> list[Step]:
+    """A run that goes by the floor; the words that began it name the baseline, the set and the policy."""
+    if place.plan.command and place.begun[0] != "floor":
+        return _report(place)
+    words = ["run", *place.begun[1:], "--candidate", "URL", "--floor", str(place.store)]
+    return [Step(f"A run goes by it, with the candidate's address for URL{place.unknown}:", place.command(*words))]
 
 
 def _promoted(place: Place) -> list[Step]:
@@ -299,6 +310,7 @@ _STEPS: dict[str, Callable[[Place], list[Step]]] = {
     Reason.CHECK_ERROR: _erred,
     Reason.CHECKS_FAIL_ON_BASELINE: _fails_on_baseline,
     Reason.INSTRUMENT_BROKEN: _broken,
+    Reason.FLOOR_MEASURED: _sound,
     Reason.DEADLINE: _out_of_time,
     Reason.REPLICATE_DUE: _going_on,
     Reason.REPLICATE_RUNNING: _going_on,

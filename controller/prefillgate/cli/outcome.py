@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from prefillgate.cli.speaking import quoted as quoted
 from prefillgate.cli.speaking import say as say
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from prefillgate.core.journal import Journal
     from prefillgate.core.verdict import Verdict
     from prefillgate.report.paper import Palette
+    from prefillgate.runs.running import Finished
 
 EXIT_CODES = {"promote": 0, "hold": 10, "continue": 10, "rollback": 20}
 EXIT_NOT_MEASURED = 1
@@ -22,9 +25,13 @@ FEWEST_COLUMNS, MOST_COLUMNS = 60, 100
 
 
 def exit_code(verdict: Verdict) -> int:
-    """0 promote, 10 hold, 20 rollback allowed, 1 could not measure."""
+    """0 promote, a sound floor, a replay without an alarm; 10 hold, 20 rollback allowed, 1 could not measure."""
+    from prefillgate.report.words import JUDGES_NOBODY
+
     if not verdict.decision.measured:
         return EXIT_NOT_MEASURED
+    if verdict.decision.reason in JUDGES_NOBODY:
+        return 0
     return EXIT_CODES[str(verdict.decision.decision)]
 
 
@@ -44,11 +51,33 @@ def write_report(verdict: Verdict, journal: Journal, path: Path) -> None:
     partial.replace(path)
 
 
+def tell_finished(finished: Finished, store: StoreAddress, report: Path, as_json: bool) -> int:
+    """Report, verdict and exit code of a run that came to its end. A report that cannot be written loses no verdict."""
+    with finished.journal:
+        try:
+            write_report(finished.verdict, finished.journal, report)
+            say(f"report: {report}", "report", report=str(report))
+        except OSError as error:
+            say(
+                f"prefillgate: error: the report {report} cannot be written: {error.strerror or error}",
+                "error",
+                "error",
+            )
+            report = Path()
+        text = (
+            rendered(finished.verdict, finished.journal, "json")
+            if as_json
+            else summary(finished.verdict, store, report if report.name else None)
+        )
+    click.echo(text, nl=not text.endswith("\n"))
+    return exit_code(finished.verdict)
+
+
 def summary(verdict: Verdict, store: StoreAddress, report: Path | None) -> str:
     """One screen for a person, in colour where standard output is a terminal."""
     from prefillgate.report.terminal import SummaryOptions, render_terminal
 
-    override = f'prefillgate override {quoted(str(store))} --rollback --reason "..."'
+    override = "" if verdict.judges_nobody else f'prefillgate override {quoted(str(store))} --rollback --reason "..."'
     options = SummaryOptions(override, "" if report is None else str(report), palette(), columns())
     return render_terminal(verdict, options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -78,11 +79,14 @@ class Progress:
 
     def _transitions(self, gate: Gate) -> None:
         if gate.alarm and not self._alarm:
-            alone = gate.plan.shape.candidate_alone
+            alone, after = gate.plan.shape.candidate_alone, gate.plan.watching is not None
             until = (
-                "since a replicate needs a baseline" if alone else "until a replicate with fresh prefills confirms it"
+                "since a replicate needs a baseline"
+                if alone and not after
+                else "until a replicate with fresh prefills confirms it"
             )
-            say(f"ALARM: promotion is blocked, rollback refused {until}", "alarm", "warning")
+            blocked = "rollback is" if after else "promotion is blocked, rollback"
+            say(f"ALARM: {blocked} refused {until}", "alarm", "warning")
         self._alarm = gate.alarm
         for arm in ARMS:
             for lane in set(gate.lost_lanes(arm)) - self._lost[arm]:
@@ -124,6 +128,13 @@ class Progress:
         """Units, bad, e-value, what is missing, time left."""
         if gate.open_replicate is not None:
             return self._replicate_now(gate.open_replicate)
+        if gate.plan.shape.baseline_alone:
+            done, total = gate.places.passed + gate.places.passed_again, 2 * len(gate.plan.cases)
+            return f"| {done} of {total}{self._left(total - done)}"
+        if gate.plan.watching is not None:
+            seen, wanted = gate.watched(gate.plan.watching), gate.plan.watching.prefills
+            level, alarm_at = (math.exp(nats) for nats in gate.alarm_state())
+            return f"| fresh {seen.prefills} of {wanted}, bad {seen.bad_prefills}, level {level:.3g} of {alarm_at:.3g}"
         ledgers = gate.candidate_ledgers()
         units, bad = min(x.decision_prefills for x in ledgers), max(x.bad for x in ledgers)
         missing = clean_prefills_needed(gate)

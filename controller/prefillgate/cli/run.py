@@ -14,9 +14,10 @@ from click.core import ParameterSource
 
 from prefillgate.cli.completing import POLICY, REPLAY_SET
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.floor_options import earlier_options
 from prefillgate.cli.gateway import gateway_options
 from prefillgate.cli.numbers import NumberRange
-from prefillgate.cli.outcome import exit_code, quoted, rendered, say, summary, write_report
+from prefillgate.cli.outcome import quoted, say, tell_finished
 from prefillgate.cli.sequential import sequential_options
 from prefillgate.cli.server_options import SidedCommand, server_options, unvalidated_judge_option
 from prefillgate.cli.shape_options import shape_options
@@ -25,7 +26,6 @@ from prefillgate.cli.stores import STORE, keep_from_overwriting, report_beside
 from prefillgate.cli.time_limit import time_options, within_minutes
 
 if TYPE_CHECKING:
-    from prefillgate.cli.running import Finished
     from prefillgate.replay.session import RunRequest
 
 EXAMPLES = """\b
@@ -82,6 +82,7 @@ Examples:
     help="Declare a difference between the profiles (build, weights, or any name). Undeclared ones block.",
 )
 @shape_options
+@earlier_options
 @server_options("baseline", "candidate")
 @gateway_options
 @click.option(
@@ -159,7 +160,7 @@ def _to_its_end(request: RunRequest, options: dict[str, Any], resume: Callable[.
         request = within_minutes(request, options["max_minutes"], options["cell_seconds"])
         finished = carry_out(execute(request, Progress(options["quiet"])))
         needed = finished.verdict.budget_needed
-        code = _tell(finished, request, options)
+        code = tell_finished(finished, request.store, _report_path(request, options), options["as_json"])
         if needed is not None:
             tell_resume("the budget is spent", resume(needed))
         return code
@@ -167,29 +168,6 @@ def _to_its_end(request: RunRequest, options: dict[str, Any], resume: Callable[.
         say(f"prefillgate: error: {error}", "error", "error")
         tell_resume("could not go on", resume())
         return error.exit_code
-
-
-def _tell(finished: Finished, request: RunRequest, options: dict[str, Any]) -> int:
-    """Report, verdict and exit code of a run that came to its end. A report that cannot be written loses no verdict."""
-    report: Path = _report_path(request, options)
-    with finished.journal:
-        try:
-            write_report(finished.verdict, finished.journal, report)
-            say(f"report: {report}", "report", report=str(report))
-        except OSError as error:
-            say(
-                f"prefillgate: error: the report {report} cannot be written: {error.strerror or error}",
-                "error",
-                "error",
-            )
-            report = Path()
-        text = (
-            rendered(finished.verdict, finished.journal, "json")
-            if options["as_json"]
-            else summary(finished.verdict, request.store, report if report.name else None)
-        )
-    click.echo(text, nl=not text.endswith("\n"))
-    return exit_code(finished.verdict)
 
 
 def _report_path(request: RunRequest, options: dict[str, Any]) -> Path:
@@ -202,10 +180,10 @@ def _check_report(request: RunRequest, options: dict[str, Any]) -> None:
     named = [Path(options[name]) for name in ("run_file", "replay_set", "policy") if options[name] is not None]
     sources = [request.replay_set.source, *named]
     keep_from_overwriting("--report", path, request.store, *(source for source in sources if source is not None))
-    _check_writable("--report", path)
+    check_writable("--report", path)
 
 
-def _check_writable(option: str, path: Path) -> None:
+def check_writable(option: str, path: Path) -> None:
     """Raise `BadInput` for a file that could not be written, before hours are spent on what should stand in it."""
     folder = path.parent
     while not folder.exists() and folder != folder.parent:
@@ -225,8 +203,8 @@ def resume_command(ctx: click.Context, request: RunRequest, budget: int | None =
 
 
 def given_words(ctx: click.Context, left_out: tuple[str, ...] = ("store", "seed")) -> tuple[str, ...]:
-    """`run` and what was given on its command line, but for the options left out."""
-    words = ["run"]
+    """The command and what was given on its command line, but for the options left out."""
+    words = [ctx.command.name or ""]
     for parameter in ctx.command.params:
         name = parameter.name or ""
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and name not in left_out:

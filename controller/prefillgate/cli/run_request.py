@@ -13,6 +13,7 @@ from prefillgate.api.store_address import StoreAddress
 from prefillgate.cli.addresses import check_access, checked_engine
 from prefillgate.cli.budget import budget_of, with_budget
 from prefillgate.cli.errors import BadInput
+from prefillgate.cli.floor_options import earlier_of
 from prefillgate.cli.gateway import gateway_of
 from prefillgate.cli.lane_request import arm_of, two_arms, with_lanes
 from prefillgate.cli.sequential import swap_command_of
@@ -42,7 +43,8 @@ def requested(options: dict[str, Any]) -> RunRequest:
     if options["aa"]:
         policy = replace(policy, policy=replace(policy.policy, aa_check=True))
     budget, budget_by = budget_of(options, from_file)
-    policy = with_budget(policy, budget, budget_by)
+    earlier = earlier_of(options, from_file, with_budget(policy, budget, budget_by))
+    policy = earlier["policy"]
     shape = with_lanes(shape_of(options, from_file, baseline="baseline" in urls), urls)
     check_shape(shape, policy.policy)
     timeout = options["cell_timeout"] or from_file.get("cell_timeout") or LaneTimes().cell_timeout_seconds
@@ -51,8 +53,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
         baseline=urls.get("baseline"),
         candidate=urls["candidate"],
         replay_set=replay_set,
-        policy=policy,
-        store=_store_of(options["store"] or from_file.get("store"), replay_set.name),
+        store=store_of(options["store"] or from_file.get("store"), replay_set.name),
         seed=seed,
         differences=(*from_file.get("differences", ()), *(_declared(text) for text in options["declare"])),
         times=LaneTimes(cell_timeout_seconds=timeout),
@@ -65,6 +66,7 @@ def requested(options: dict[str, Any]) -> RunRequest:
         wait_ready_seconds=_first(options["wait_ready"], from_file.get("wait_ready"), 0.0),
         unvalidated_judge=options["unvalidated_judge"],
         swap_command=swap_command_of(options, from_file, shape),
+        **earlier,
     )
 
 
@@ -145,6 +147,9 @@ def _from_file(options: dict[str, Any]) -> dict[str, Any]:
         "swap_command": document.swap_command,
         "gateway": None if document.gateway is None else arm(document.gateway),
         "budget": document.budget_prefills,
+        "floor": document.floor,
+        "floor_max_age": document.floor_max_age_days,
+        "first_replicate": document.first_replicate,
     }
 
 
@@ -158,7 +163,7 @@ def _declared(text: str) -> Difference:
     return Difference(area or AREAS.get(short, "other"), short, old or None, new or None)
 
 
-def _store_of(asked: StoreAddress | None, set_name: str) -> StoreAddress:
+def store_of(asked: StoreAddress | None, set_name: str) -> StoreAddress:
     """The store asked for; where none was, or a database without a run, one named after the set and the time."""
     name = f"{set_name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     if asked is None:

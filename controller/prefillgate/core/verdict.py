@@ -268,6 +268,16 @@ class Verdict:
     trigger: Trigger | None = None  # the alarm that this run's replicate answers
 
     @property
+    def judges_nobody(self) -> bool:
+        """Whether it is of a floor, or of a small replay after a promotion: nothing is promoted or held up by it."""
+        return self.floor_alone or self.watch is not None
+
+    @property
+    def floor_alone(self) -> bool:
+        """Whether it is of a floor: no candidate was there."""
+        return self.shape is not None and self.shape.baseline_alone
+
+    @property
     def arms(self) -> tuple[tuple[str, str, ArmCounts], ...]:
         """(arm, its name, its counts) of the arms that are there, the baseline first."""
         both = ((BASELINE, self.baseline_name, self.baseline), (CANDIDATE, self.candidate_name, self.candidate))

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from prefillgate.core.verdict import Verdict
+from prefillgate.core.verdict import Decision, Verdict
 from prefillgate.report.clean import one_line
 from prefillgate.report.paper import NO_COLOURS, WIDTH, Palette
 from prefillgate.report.reasons import bound, rule_of
@@ -79,7 +79,7 @@ def seen(verdict: Verdict) -> list[str]:
     cases = bad_cases(verdict)
     if cases:
         told.append(f"Bad on the candidate: {_named(cases, CASES_NAMED)}.")
-    if verdict.baseline is not None:
+    if verdict.baseline is not None and not verdict.floor_alone:
         told.append(_differences(verdict))
     notes = verdict.notes[:NOTES_SHOWN]
     told += [f"Note: {note}." for note in notes]
@@ -92,7 +92,7 @@ def follows(verdict: Verdict, alpha: float) -> list[str]:
     """What is allowed, by which rule, and how far that can be trusted."""
     decision, hit = verdict.decision, rule_of(verdict)
     told = [
-        f"Promotion is {decision.promotion.value.lower()}, rollback is {decision.rollback.value.lower()}.",
+        *([] if verdict.judges_nobody else [_permitted(decision)]),
         *decision.sentences[:1],
         *(sentence for sentence in decision.sentences[1:] if _is_permission(sentence)),
         f"Why: rule {hit.number} of {hit.of} is the first that answers ({decision.reason}): {hit.says}.",
@@ -101,6 +101,10 @@ def follows(verdict: Verdict, alpha: float) -> list[str]:
     if verdict.candidate.bad_requests or decision.cause != "Unverified":
         told.append(f"Cause: {decision.cause}." if decision.cause != "Unverified" else _UNVERIFIED)
     return told
+
+
+def _permitted(decision: Decision) -> str:
+    return f"Promotion is {decision.promotion.value.lower()}, rollback is {decision.rollback.value.lower()}."
 
 
 _UNVERIFIED = "Cause: unverified. That answers were bad is seen here, why they were is not."

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from xml.etree import ElementTree as Xml
 
-from prefillgate.core.cells import CANDIDATE
+from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.floor import floor_sentence
 from prefillgate.core.stored_baseline import baseline_sentence
 from prefillgate.core.verdict import CellClass, CellView, Promotion, Rollback, ThroughputState, Verdict
 from prefillgate.report.clean import one_line, visible
 from prefillgate.report.json_report import ARM_FIELDS
 from prefillgate.report.units import case_ids, failed_checks
-from prefillgate.report.words import number
+from prefillgate.report.words import JUDGES_NOBODY, number
 
 PASSED, FAILURE, ERROR, SKIPPED = "passed", "failure", "error", "skipped"
 _DECISION_CASES = ("promotion", "rollback", "throughput")
@@ -37,7 +37,7 @@ def render_junit(verdict: Verdict) -> str:
     """A `testsuites` document with two suites: the replay cases and the decision."""
     names = dict.fromkeys((*verdict.cases, *case_ids(verdict)))
     cases = [_replay_case(verdict, case_id) for case_id in names]
-    decision = [_promotion(verdict), _rollback(verdict), _throughput(verdict)]
+    decision = _decision(verdict)
     root = Xml.Element("testsuites", {"name": visible(f"prefillgate {verdict.title}"), **_totals(cases + decision)})
     _suite(root, "replay", cases)
     suite = _suite(root, "decision", decision)
@@ -45,6 +45,18 @@ def render_junit(verdict: Verdict) -> str:
     Xml.indent(root)
     text: str = Xml.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _decision(verdict: Verdict) -> list[CaseResult]:
+    """What is answered: promotion, rollback and speed; of a floor the instrument, of a watch its alarm."""
+    if not verdict.judges_nobody:
+        return [_promotion(verdict), _rollback(verdict), _throughput(verdict)]
+    name, decision = "instrument" if verdict.floor_alone else "alarm", verdict.decision
+    message = f"{decision.reason}: {' '.join(decision.sentences)}"
+    if decision.reason in JUDGES_NOBODY:
+        return [CaseResult(name, PASSED)]
+    kind = ERROR if not decision.measured else FAILURE if verdict.alarm else SKIPPED
+    return [CaseResult(name, kind, decision.reason, message, _change(verdict))]
 
 
 def _suite(root: Xml.Element, name: str, results: list[CaseResult]) -> Xml.Element:
@@ -83,7 +95,8 @@ def _totals(results: list[CaseResult]) -> dict[str, str]:
 
 
 def _replay_case(verdict: Verdict, case_id: str) -> CaseResult:
-    views = [v for v in verdict.cells if v.cell.case_id == case_id and v.cell.arm == CANDIDATE]
+    arm = BASELINE if verdict.floor_alone else CANDIDATE
+    views = [v for v in verdict.cells if v.cell.case_id == case_id and v.cell.arm == arm]
     scored = [view for view in views if view.cell_class is not None]
     bad = [view for view in scored if view.bad is True]
     fresh = {view.unit for view in scored if view.cell_class is CellClass.FRESH}
@@ -98,10 +111,10 @@ def _replay_case(verdict: Verdict, case_id: str) -> CaseResult:
         message = f"{len(erred)} of {len(scored)} cells without an outcome: {failed_checks(erred[0]) or 'not checked'}"
         return CaseResult(name, ERROR, "NoOutcome", message, body)
     if not fresh and views:
-        message = f"no fresh prefill of the candidate could be shown in {len(views)} cells"
+        message = f"no fresh prefill of the {arm} could be shown in {len(views)} cells"
         return CaseResult(name, ERROR, "NotMeasured", message, body)
     if not fresh:
-        return CaseResult(name, SKIPPED, message="the candidate was not asked")
+        return CaseResult(name, SKIPPED, message=f"the {arm} was not asked")
     return CaseResult(name, PASSED)
 
 

@@ -44,8 +44,8 @@ def _gateway(verdict: Verdict) -> str:
 
 
 def _evidence(verdict: Verdict) -> str:
-    counts = verdict.candidate
-    if not counts.requests:
+    counts = verdict.baseline if verdict.floor_alone else verdict.candidate
+    if counts is None or not counts.requests:
         return "no cell scored"
     cells = f"{counts.bad_requests}/{counts.requests} cells bad{_named(bad_cases(verdict))}"
     if counts.copies:

@@ -53,7 +53,7 @@ def render_terminal(verdict: Verdict, options: SummaryOptions = PLAIN) -> str:
     sections = [
         _head(verdict, options.palette, paper),
         _sentences(verdict, paper),
-        _changed(verdict, paper),
+        [] if verdict.judges_nobody else _changed(verdict, paper),
         _arms(verdict, options.palette, paper),
         _evidence(verdict, paper),
         _rest(verdict, options, paper),
@@ -79,11 +79,11 @@ def _head(verdict: Verdict, palette: Palette, paper: Paper) -> list[str]:
     title = cut(one_line(verdict.title), paper.width - len(word) - 2)
     return [
         f"{paint(word, palette.bold + colour, palette)}  {title}",
-        f"{'decision':<{INDENT}}{decision.decision.value}",
-        f"{'promotion':<{INDENT}}{promotion}",
-        f"{'rollback':<{INDENT}}{rollback}",
+        *([] if verdict.judges_nobody else [f"{'decision':<{INDENT}}{decision.decision.value}"]),
+        *([] if verdict.judges_nobody else [f"{'promotion':<{INDENT}}{promotion}"]),
+        *([] if verdict.floor_alone else [f"{'rollback':<{INDENT}}{rollback}"]),
         *paper.field("reason", decision.reason, 1),
-        *paper.field("cause", decision.cause, 1),
+        *([] if verdict.floor_alone else paper.field("cause", decision.cause, 1)),
     ]
 
 
@@ -118,6 +118,8 @@ def _arms(verdict: Verdict, palette: Palette, paper: Paper) -> list[str]:
     else:
         head = f"{'':<{INDENT}}{'requests':<20}{'95 % interval':<18}{'prefills':<20}95 % interval"
         lines = [paint(head, palette.dim, palette), *(_row(name, counts) for name, counts in rows)]
+    if verdict.floor_alone:
+        return lines
     counts = verdict.candidate
     told = f"n {counts.decision_prefills}, k {counts.bad_for_promotion}; besides prefills: {counting(counts)}"
     cases = bad_cases(verdict)
@@ -156,7 +158,7 @@ def _evidence(verdict: Verdict, paper: Paper) -> list[str]:
     else:
         told = f"{speed(view_.state)}, {change(view_.ratio)} ({change_interval(view_.ratio_interval)}), "
         told += f"margin {percent(view_.margin)}, {plural(view_.pairs_used, 'pair')}"
-    lines += paper.field("decode speed", told, 2)
+    lines += [] if verdict.judges_nobody else paper.field("decode speed", told, 2)
     if verdict.shape is not None and verdict.shape.shared:
         lines += paper.field("isolation", "shared: the servers served others meanwhile", 1)
     if not verdict.replay_set_sha256:  # a log: its prefills were spent by somebody else

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from prefillgate.core.decision import Reason
 from prefillgate.core.journal import BaselineShown
 from prefillgate.core.verdict import ArmCounts, Interval, Outcome, ReplicateView, ThroughputState, Verdict
 
@@ -106,14 +107,23 @@ def prefills_of(counts: Counts) -> str:
 
 
 def permissions(verdict: Verdict) -> str:
-    """`Promotion blocked, rollback refused`."""
+    """`Promotion blocked, rollback refused`; of a run that judges nobody only what it speaks of."""
     decision = verdict.decision
+    if verdict.judges_nobody:
+        return "Nobody is judged" if verdict.floor_alone else f"Rollback {decision.rollback.value.lower()}"
     return f"Promotion {decision.promotion.value.lower()}, rollback {decision.rollback.value.lower()}"
 
 
+JUDGES_NOBODY = {str(Reason.FLOOR_MEASURED): "SOUND", str(Reason.NO_ALARM): "NO ALARM"}
+"""What an answer begins with that holds nobody up: by its reason."""
+
+
 def headline(verdict: Verdict) -> str:
-    """The one word an answer begins with: PROMOTE, HOLD, ROLLBACK, ERROR, ALARM or CONTINUE."""
+    """The one word an answer begins with: PROMOTE, HOLD, ROLLBACK, ERROR, ALARM or CONTINUE; of a run that judges
+    nobody SOUND (a floor) or NO ALARM (a small replay after a promotion)."""
     decision = verdict.decision
+    if decision.reason in JUDGES_NOBODY:
+        return JUDGES_NOBODY[decision.reason]
     if not decision.measured and decision.decision is Outcome.HOLD:
         return "ERROR"
     if verdict.alarm and decision.decision in (Outcome.HOLD, Outcome.CONTINUE):
