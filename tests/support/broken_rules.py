@@ -94,6 +94,10 @@ BROKEN = (
     _line("summaries", "spec", "one is scaled down for the other", candidate=None),
     _line("summaries", "spec", "one is scaled down for the other", candidate__workloadRef__name="summaries"),
     _line("outside", "spec", "one is scaled down for the other", sequential={"windows": [_WINDOW]}),
+    _line("summaries", "spec", "to a Deployment or StatefulSet", baseline__workloadRef__kind="LeaderWorkerSet"),
+    _line(
+        "summaries", "spec", "to a Deployment or StatefulSet", candidate__workloadRef__apiVersion="apps.kruise.io/v1"
+    ),
     _line("review-bot", "spec", "keeps nothing of before", watch__previous="Retain"),
     _line("every-way", "spec", "made from a recorded template", watch={"everySeconds": 600, "previous": "Scratch"}),
     Broken(

@@ -145,8 +145,9 @@ _SCALED = CelRule(
     "!has(self.sequential) || !has(self.sequential.windows) || (has(self.baseline.workloadRef) && has(self.candidate) "
     "&& has(self.candidate.workloadRef) && (self.baseline.workloadRef.name != self.candidate.workloadRef.name || "
     "self.baseline.workloadRef.kind != self.candidate.workloadRef.kind) && "
-    "[self.baseline.workloadRef, self.candidate.workloadRef].all(ref, ref.apiVersion == 'apps/v1' && "
-    "ref.kind in ['Deployment', 'StatefulSet']))",
+    "[self.baseline.workloadRef.apiVersion + '/' + self.baseline.workloadRef.kind, "
+    "self.candidate.workloadRef.apiVersion + '/' + self.candidate.workloadRef.kind]"
+    ".all(each, each in ['apps/v1/Deployment', 'apps/v1/StatefulSet']))",
     "sequential.windows take a workloadRef to a Deployment or StatefulSet (apps/v1) on both arms, and two different "
     "ones: one is scaled down for the other",
 )
