@@ -70,17 +70,11 @@ class Killed(Exception):
 
 def profile(split: str, image: str = "1", resolved: bool = True) -> Profile:
     """A profile that differs from another one in its tensor split."""
+    named = Setting("build", "image", "image", "server", "image", written="server")
+    known = replace(named, value=f"server@sha256:{image}", digested=f"sha256:{image}")
     settings = (
         Setting("layer placement", "tensor-split", "tensor split", split, "args"),
-        Setting(
-            "build",
-            "image",
-            "image",
-            f"server:{image}",
-            "image",
-            digested=f"sha:{image}" if resolved else None,
-            written="server",
-        ),
+        known if resolved else named,
     )
     return Profile((Part("pod", "llama-server", "server", "", settings, resolved=resolved),))
 

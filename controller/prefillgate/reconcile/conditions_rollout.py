@@ -23,7 +23,7 @@ def rollout_findings(ground: Ground, life: Life, told: ProfileRolloutStatus) -> 
         each.type: each
         for each in (
             ground.accepted,
-            *_surroundings(ground, life),
+            *_surroundings(ground),
             life.screened,
             alarm_of(ground, life, told),
             replicate_of(told),
@@ -45,10 +45,10 @@ def standing(rollout: RolloutView, kind: ConditionType) -> Finding | None:
     return None
 
 
-def _surroundings(ground: Ground, life: Life) -> Iterator[Finding]:
+def _surroundings(ground: Ground) -> Iterator[Finding]:
     """Servers and floor: those of the line while this is about what the line has, else as they stood."""
     current = ground.candidacy.current
-    present = current is not None and current.name == ground.rollout.name and not life.ended
+    present = current is not None and current.name == ground.rollout.name
     floor = Finding(ConditionType.INSTRUMENT_CHECKED, "Unknown", "FloorDue")
     for now, kind in (
         (ground.endpoints, ConditionType.ENDPOINTS_READY),

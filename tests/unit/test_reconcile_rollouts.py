@@ -1,0 +1,495 @@
+"""Rollouts: by hand, asked again, out of time, suspended, tried out, unavailable, pruned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from prefillgate.api.kinds.moments import moment, seconds_of
+from prefillgate.reconcile.effects import DeleteRollout, StartWork, StopWork
+from prefillgate.reconcile.plan import plan
+from prefillgate.reconcile.snapshot import ArmSeen, Slot, WorkKind, WorkState
+from tests.support.line_world import (
+    HOLDS,
+    LOST,
+    PROMOTES,
+    ROLLS_BACK,
+    SOUND,
+    STANDARD,
+    A,
+    B,
+    C,
+    World,
+    profile,
+    verdict,
+)
+
+
+def judges(world: World) -> list[StartWork]:
+    return [each for each in world.started if each.kind is WorkKind.JUDGE]
+
+
+def messages(world: World, rollout: str | None, kind: str) -> str:
+    thing = world.line if rollout is None else world.rollouts[rollout]
+    return str(next(each["message"] for each in thing["status"]["conditions"] if each["type"] == kind))
+
+
+# By hand
+
+
+def test_one_made_by_hand_is_about_what_the_line_has_when_it_is_first_seen() -> None:
+    world = World().ready()
+    world.by_hand("mine", seed=7)
+    world.settle()
+    assert world.condition("Screened", "mine") == ("Unknown", "NotStarted")
+    assert "candidate" not in world.of("mine") and "baseline" not in world.of("mine")
+    world.propose(B)
+    assert list(world.rollouts) == ["mine"]
+    assert world.of("mine")["baseline"]["digest"] == A.digest
+    assert world.of("mine")["candidate"]["digest"] == B.digest
+    assert world.of("mine")["summary"] == "tensor split 3,1 -> 2,2"
+    assert [(each.rollout, each.seed) for each in judges(world)] == [("mine", 7)]
+    world.judge(PROMOTES)
+    assert world.status["promotedProfile"]["rollout"] == "mine"
+
+
+def test_one_made_by_hand_for_a_rejected_candidate_is_judged() -> None:
+    world = World().ready().propose(B).judge(HOLDS)
+    world.by_hand("mine")
+    world.settle()
+    assert world.condition("Screened", "mine") == ("False", "Screening")
+    assert world.status["currentRollout"] == "mine"
+    world.judge(PROMOTES)
+    assert world.status["promotedProfile"]["digest"] == B.digest
+    assert "rejectedProfiles" not in world.status
+
+
+def test_the_newer_of_two_about_the_same_candidate_takes_the_place_of_the_other() -> None:
+    world = World().ready().propose(B)
+    first = world.newest
+    world.by_hand("mine")
+    world.settle()
+    assert world.condition("Superseded", first) == ("True", "NewerCandidate")
+    assert world.of(first)["supersededBy"] == "mine"
+    assert [each.rollout for each in judges(world)] == [first, "mine"]
+
+
+def test_one_about_another_baseline_is_over() -> None:
+    world = World().ready()
+    world.by_hand("other", baseline={"digest": C.digest}, candidate={"digest": B.digest})
+    world.settle()
+    assert world.condition("Superseded", "other") == ("True", "BaselineChanged")
+    assert world.of("other")["candidate"]["digest"] == B.digest
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "field"),
+    [
+        ({"policy": {"name": "standard", "sha256": "f" * 64}}, "DigestMismatch", "spec.policy"),
+        ({"replaySet": {"name": "cases", "sha256": "f" * 64}}, "DigestMismatch", "spec.replaySet"),
+        (
+            {"policy": {"name": "strict"}},
+            "SpecInvalid",
+            "spec.policy.name: strict is not the line's",
+        ),
+    ],
+)
+def test_one_made_for_other_numbers_or_cases_holds(spec: dict[str, Any], reason: str, field: str) -> None:
+    world = World().ready()
+    world.slots[Slot.CANDIDATE] = B
+    world.by_hand("mine", **spec)
+    world.settle()
+    assert world.condition("Accepted", "mine") == ("False", reason)
+    assert field in messages(world, "mine", "Accepted")
+    assert world.of("mine")["decision"]["verdict"] == "Hold"
+    assert world.of("mine")["decision"]["reason"] == "SpecInvalid"
+    assert judges(world) == [] and list(world.rollouts) == ["mine"]
+    assert world.condition("Gating") == ("False", "Waiting")
+
+
+def test_a_policy_that_changes_under_a_running_rollout_holds_it_until_it_is_as_before_or_a_rerun_is_asked() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    world.comes_to(verdict(prefills=4))
+    world.settle()
+    world.policy = replace(STANDARD, sha256="e" * 64)
+    world.settle()
+    assert world.condition("Accepted", name) == ("False", "DigestMismatch")
+    assert world.of(name)["evidenceDecision"]["reason"] == "MoreEvidenceNeeded"
+    assert [work.key for work in world.works.values() if work.state is WorkState.RUNNING] == []
+    again = world.copy()
+    again.policy = STANDARD
+    again.settle()
+    assert again.condition("Accepted", name) == ("True", "Accepted")
+    assert again.of(name)["decision"]["reason"] == "MoreEvidenceNeeded"
+    assert "evidenceDecision" not in again.of(name)
+    world.annotate(rerun="with the new policy")
+    world.settle()
+    assert world.rollouts[world.newest]["spec"]["rerunOf"] == name
+    assert world.rollouts[world.newest]["spec"]["policy"]["sha256"] == "e" * 64
+    assert world.condition("Superseded", name) == ("True", "NewerCandidate")
+
+
+# The same candidate
+
+
+def test_a_candidate_whose_image_is_resolved_later_is_the_same_one() -> None:
+    world = World().ready()
+    world.down = {profile("2,2", resolved=False).digest: ArmSeen("x")}
+    world.propose(profile("2,2", resolved=False))
+    (name,) = world.rollouts
+    assert name == f"chat-{profile('2,2', resolved=False).digest[7:15]}"
+    world.propose(B)
+    assert list(world.rollouts) == [name]
+    assert world.of(name)["candidate"]["digest"] == B.digest
+    assert judges(world)[0].candidate == B.digest
+    world.judge(HOLDS)
+    assert world.status["rejectedProfiles"][0]["digest"] == B.digest
+    world.propose(A).propose(profile("2,2", resolved=False))
+    assert world.condition("Gating") == ("False", "RejectedBefore")
+    world.propose(profile("2,2", image="2"))  # the tag has moved
+    assert len(world.rollouts) == 2
+
+
+def test_a_promoted_profile_first_seen_unresolved_is_the_same_once_it_is() -> None:
+    world = World()
+    unresolved = profile("3,1", resolved=False)
+    world.slots = {Slot.BASELINE: unresolved, Slot.CANDIDATE: unresolved}
+    world.down = {unresolved.digest: ArmSeen(unresolved.digest)}
+    world.settle()
+    since = world.status["promotedProfile"]["since"]
+    world.slots = {Slot.BASELINE: A, Slot.CANDIDATE: A}
+    world.settle()
+    promoted = world.status["promotedProfile"]
+    assert (promoted["digest"], promoted["since"], promoted["how"]) == (A.digest, since, "FirstSeen")
+    assert [each.baseline for each in world.started] == [A.digest]
+    assert world.rollouts == {}
+
+
+# One workload for both
+
+
+def in_place() -> World:
+    world = World()
+    del world.spec["candidate"]
+    world.slots = {Slot.BASELINE: A}
+    return world.ready()
+
+
+def test_a_workload_changed_in_place_is_the_candidate_and_what_differs_is_told() -> None:
+    world = in_place().propose(B, Slot.BASELINE)
+    spec = world.rollouts[world.newest]["spec"]
+    assert spec["differences"] == ["tensor split 3,1 -> 2,2"]
+    assert {each["name"]: each["value"] for each in spec["baseline"]["settings"]}["tensor split"] == "3,1"
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    world.judge(PROMOTES)
+    assert world.status["promotedProfile"]["digest"] == B.digest
+    assert world.condition("Gating") == ("False", "NoCandidate")
+
+
+def test_a_workload_that_is_rolled_back_in_place_after_a_promotion_is_a_candidate_again() -> None:
+    world = in_place().propose(B, Slot.BASELINE).judge(PROMOTES)
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    world.propose(A, Slot.BASELINE)
+    assert len(world.rollouts) == 2
+    assert world.rollouts[world.newest]["spec"]["candidate"]["digest"] == A.digest
+
+
+def test_the_previous_profile_in_a_slot_of_its_own_is_no_new_candidate() -> None:
+    world = World().ready().propose(B).judge(PROMOTES)
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    world.settle()
+    assert len(world.rollouts) == 1
+    assert world.condition("Gating") == ("False", "NoCandidate")
+    world.propose(C, Slot.BASELINE)
+    assert len(world.rollouts) == 2
+    assert world.rollouts[world.newest]["spec"]["baseline"]["digest"] == B.digest
+
+
+def test_what_was_promoted_once_and_comes_back_is_judged_anew() -> None:
+    world = World().ready()
+    for slot, wanted in ((Slot.CANDIDATE, B), (Slot.BASELINE, C), (Slot.CANDIDATE, A), (Slot.BASELINE, B)):
+        world.propose(wanted, slot).judge(PROMOTES)
+        assert world.status["promotedProfile"]["digest"] == wanted.digest
+        if any(each.state is WorkState.RUNNING for each in world.works.values()):
+            world.ends(WorkKind.FLOOR, floor=SOUND)
+            world.settle()
+    assert len(world.rollouts) == 4
+    assert [each.baseline for each in world.started if each.kind is WorkKind.FLOOR] == [A.digest, B.digest, C.digest]
+
+
+# Asked again
+
+
+def test_a_rerun_of_a_rejected_candidate_is_a_new_rollout_once() -> None:
+    world = World().ready().propose(B).judge(HOLDS)
+    first = world.newest
+    world.annotate(rerun="2026-11-30")
+    world.settle()
+    second = world.newest
+    assert second.startswith(f"{first}-r") and world.rollouts[second]["spec"]["rerunOf"] == first
+    assert world.status["lastHandledRerun"] == "2026-11-30"
+    assert "RerunStarted" in world.told_reasons()
+    world.judge(HOLDS)
+    assert list(world.rollouts) == [first, second]
+    world.annotate(rerun="2026-12-01")
+    world.settle()
+    assert len(world.rollouts) == 3
+    assert len({each.seed for each in judges(world)}) == 3
+
+
+def test_a_rerun_may_be_asked_on_the_rollout_itself() -> None:
+    world = World().ready().propose(B).judge(LOST)
+    first = world.newest
+    world.annotate(first, rerun="please")
+    world.settle()
+    assert world.rollouts[world.newest]["spec"]["rerunOf"] == first
+    assert world.of(first)["lastHandledRerun"] == "please"
+    world.judge(PROMOTES)
+    assert len(world.rollouts) == 2
+
+
+@pytest.mark.parametrize("on", ["line", "rollout"])
+def test_a_rerun_of_what_is_not_there_or_runs_is_refused_with_an_event(on: str) -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    world.annotate(None if on == "line" else name, rerun="now")
+    world.settle()
+    assert list(world.rollouts) == [name]
+    (refused,) = [each for each in world.events if each.reason == "RerunRefused"]
+    assert refused.warning and refused.rollout == (None if on == "line" else name)
+    assert f"{name} is not decided yet" in refused.note
+    world.judge(HOLDS).propose(A)
+    world.annotate(None if on == "line" else name, rerun="later")
+    world.settle()
+    assert list(world.rollouts) == [name]
+    assert world.told_reasons(None if on == "line" else name).count("RerunRefused") == 2
+
+
+def test_a_rerun_on_a_rollout_of_other_profiles_is_refused() -> None:
+    world = World().ready().propose(B).judge(HOLDS)
+    first = world.newest
+    world.propose(C).judge(HOLDS)
+    world.annotate(first, rerun="now")
+    world.settle()
+    (refused,) = [each for each in world.events if each.reason == "RerunRefused"]
+    assert "it is about other profiles than the line has now" in refused.note
+
+
+# Suspended, tried out, deleted
+
+
+def test_a_suspended_line_ends_what_runs_and_goes_on_where_it_was() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    world.comes_to(verdict(prefills=5))
+    world.settle()
+    world.change(suspend=True)
+    world.settle()
+    assert world.condition("Gating") == ("False", "Suspended")
+    assert world.condition("Screened", name) == ("False", "Suspended")
+    assert [each.why for each in world.done if isinstance(each, StopWork)] == ["The line is suspended."]
+    assert world.of(name)["prefills"] == "0 bad of 5"
+    world.propose(C)
+    assert len(world.rollouts) == 2 and len(judges(world)) == 1
+    world.change(suspend=None)
+    world.settle()
+    assert len(judges(world)) == 2
+
+
+def test_a_dry_run_tells_all_and_allows_promotes_and_remembers_nothing() -> None:
+    world = World()
+    world.spec["dryRun"] = True
+    world.ready().propose(B).judge(PROMOTES)
+    first = world.newest
+    assert world.condition("Succeeded", first) == ("True", "PassedDryRun")
+    assert world.condition("PromotionAllowed", first) == ("False", "DryRun")
+    decision = world.of(first)["decision"]
+    assert (decision["verdict"], decision["promotion"], decision["rollback"]) == ("Promote", "Blocked", "Refused")
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    world.propose(C).judge(ROLLS_BACK)
+    assert world.condition("Succeeded", world.newest) == ("False", "FailedDryRun")
+    assert world.condition("RollbackAllowed") == ("False", "DryRun")
+    assert world.fates == {} and "rejectedProfiles" not in world.status
+    assert world.condition("Gating") == ("False", "Decided")
+    world.change(dryRun=None)
+    world.settle()
+    assert len(world.rollouts) == 3
+    world.judge(ROLLS_BACK)
+    assert world.condition("RollbackAllowed") == ("True", "RegressionConfirmed")
+
+
+def test_a_line_that_goes_away_ends_what_runs_and_decides_nothing() -> None:
+    world = World().ready().propose(B)
+    world.line["metadata"] = {**world.line["metadata"], "deletionTimestamp": moment(world.now)}
+    world.settle()
+    assert [each.why for each in world.done if isinstance(each, StopWork)] == ["The line is being deleted."]
+    assert world.condition("PromotionAllowed", world.newest) == ("False", "Deleting")
+    assert world.works == {key: each for key, each in world.works.items() if each.state is not WorkState.RUNNING}
+
+
+def test_a_rollout_that_is_deleted_while_it_runs_gives_way_to_another_and_its_replay_ends() -> None:
+    world = World().ready().propose(B)
+    first = world.newest
+    del world.rollouts[first]
+    world.settle()
+    assert list(world.rollouts) == [first]  # the name is free again, the object another one
+    assert [each.key for each in world.done if isinstance(each, StopWork)] == ["uid-1"]
+    assert [each.key for each in judges(world)] == ["uid-1", "uid-2"]
+
+
+def test_a_rejected_one_that_is_deleted_is_remembered() -> None:
+    world = World().ready().propose(B).judge(HOLDS)
+    world.rollouts.clear()
+    world.settle()
+    assert world.rollouts == {}
+    assert world.condition("Gating") == ("False", "RejectedBefore")
+
+
+# Time
+
+
+def deadlined(world: World | None = None) -> World:
+    world = world or World()
+    world.spec["deadlineSeconds"] = 3600
+    return world
+
+
+def test_one_that_never_could_begin_holds_at_its_deadline_and_is_not_rejected() -> None:
+    world = deadlined()
+    world.down = {B.digest: ArmSeen(B.digest)}
+    world.ready()
+    wanted = world.propose(B).settle()
+    name = world.newest
+    created = seconds_of(world.rollouts[name]["metadata"]["creationTimestamp"])
+    assert created is not None and wanted.look_again_seconds == created + 3600 - (world.now - 1)
+    assert world.of(name)["deadlineAt"] == moment(created + 3600)
+    world.now = created + 3599
+    assert plan(world.look()).rollouts == {}
+    world.now = created + 3600
+    world.settle()
+    assert world.condition("Succeeded", name) == ("False", "Held")
+    assert world.of(name)["decision"]["reason"] == "Deadline"
+    assert "An arm has no Ready pod." in messages(world, name, "Succeeded")
+    assert world.fates == {} and "rejectedProfiles" not in world.status
+    world.down = {}
+    world.settle()
+    assert list(world.rollouts) == [name] and judges(world) == []
+
+
+def test_a_replay_that_runs_ends_itself_at_the_deadline_it_was_given() -> None:
+    world = deadlined().ready().propose(B)
+    name = world.newest
+    created = seconds_of(world.rollouts[name]["metadata"]["creationTimestamp"])
+    assert created is not None and judges(world)[0].must_end_at == created + 3600
+    world.now += 3600
+    world.settle()
+    assert "endedAt" not in world.of(name)
+    world.restart()
+    world.settle()
+    assert "endedAt" not in world.of(name) and len(judges(world)) == 2
+
+
+def test_a_replay_that_broke_off_and_cannot_go_on_ends_at_the_deadline_with_what_it_has() -> None:
+    world = deadlined().ready().propose(B)
+    name = world.newest
+    world.comes_to(verdict(prefills=6), state=WorkState.BROKEN, trouble="no route", retry_at=world.now + 9000)
+    world.now += 3600
+    world.settle()
+    assert world.condition("Succeeded", name) == ("False", "Held")
+    assert world.of(name)["prefills"] == "0 bad of 6"
+    assert world.of(name)["decision"]["reason"] == "Deadline"
+
+
+def test_a_broken_replay_is_tried_again_at_its_time_and_a_refused_one_says_why() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    world.comes_to(verdict(), state=WorkState.BROKEN, trouble="Connection reset.", retry_at=world.now + 90)
+    wanted = world.settle()
+    assert wanted.look_again_seconds == 90 - 1
+    assert "Connection reset." in messages(world, name, "Screened")
+    world.now += 90
+    world.settle()
+    assert len(judges(world)) == 2
+    world.restart()
+    world.settle()
+    world.comes_to(verdict(), state=WorkState.REFUSED, trouble="The store is damaged.", retry_at=None)
+    world.settle()
+    assert world.condition("Succeeded", name) == ("False", "NotMeasured")
+    assert "The store is damaged." in messages(world, name, "Succeeded")
+
+
+def test_a_refused_replay_that_may_be_mended_holds_and_goes_on() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    retry = world.now + 600
+    world.comes_to(verdict(), state=WorkState.REFUSED, trouble="No such model.", retry_at=retry)
+    world.settle()
+    assert world.of(name)["decision"]["reason"] == "MeasurementLost"
+    assert world.of(name)["decision"]["measured"] is False
+    assert "endedAt" not in world.of(name)
+    world.works["uid-1"] = replace(world.works["uid-1"], state=WorkState.RUNNING, retry_at=None, trouble="")
+    world.settle()
+    assert world.of(name)["decision"]["reason"] == "MoreEvidenceNeeded"
+
+
+# Availability
+
+
+def test_a_candidate_that_takes_no_requests_may_be_rolled_back_at_once_and_is_judged_when_it_is_back() -> None:
+    world = World().ready()
+    world.down = {B.digest: ArmSeen(B.digest, unavailable="CrashLoopBackOff: exit code 1")}
+    world.propose(B)
+    name = world.newest
+    assert world.condition("RollbackAllowed", name) == ("True", "CandidateUnavailable")
+    assert world.condition("RollbackAllowed") == ("True", "CandidateUnavailable")
+    assert world.condition("EndpointsReady") == ("False", "CandidateUnavailable")
+    assert world.of(name)["decision"]["verdict"] == "Rollback"
+    assert "CrashLoopBackOff: exit code 1" in str(world.of(name)["decision"]["sentences"])
+    assert "rejectedProfiles" not in world.status and "endedAt" not in world.of(name)
+    assert "CandidateUnavailable" in world.told_reasons(name)
+    world.down = {}
+    world.settle()
+    assert world.condition("RollbackAllowed", name) == ("False", "NotStarted")
+    assert len(judges(world)) == 1
+
+
+def test_a_candidate_that_became_unavailable_while_it_was_replayed_is_not_rejected_for_ever() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    world.judge(replace(ROLLS_BACK, decision=replace(ROLLS_BACK.decision, reason="CandidateUnavailable")))
+    assert world.condition("Succeeded", name) == ("False", "RollbackAllowed")
+    assert "rejectedProfiles" not in world.status and world.fates == {}
+    assert list(world.rollouts) == [name]
+
+
+# History
+
+
+def test_ended_rollouts_beyond_the_limit_are_removed_the_oldest_first() -> None:
+    world = World()
+    world.spec["historyLimit"] = 2
+    world.ready()
+    for number in range(4):
+        world.propose(profile(f"{number},9")).judge(HOLDS)
+    names = [each.name for each in world.done if isinstance(each, DeleteRollout)]
+    assert len(world.rollouts) == 2 and len(names) == 2
+    assert world.told_reasons().count("RolloutPruned") == 2
+    assert world.status["currentRollout"] == world.newest
+    assert len(world.status["rejectedProfiles"]) == 4
+
+
+def test_the_one_that_the_line_tells_of_and_those_that_run_are_kept() -> None:
+    world = World()
+    world.spec["historyLimit"] = 1
+    world.ready().propose(B).judge(PROMOTES)
+    kept = world.newest
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    world.propose(C, Slot.BASELINE)
+    running = world.newest
+    assert list(world.rollouts) == [kept, running]
+    world.propose(A, Slot.BASELINE)
+    assert world.status["currentRollout"] == running
+    assert list(world.rollouts) == [running]
