@@ -28,7 +28,7 @@ from prefillgate.evidence import (
     StoreVersion,
 )
 from prefillgate.evidence.book import LONGEST_TEXT, open_book
-from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Notice, Outcome, Replicates, Watch
+from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Load, Notice, Outcome, Replicates, Watch
 from prefillgate.evidence.book_tables import columns, insert, key_of, select, table_of, typed, values_of
 
 WRITER = Path(__file__).with_name("book_writer.py")
@@ -229,6 +229,30 @@ def test_watches_are_told_with_the_next_first_until_they_end(book):
     assert [watch.line for watch in book.watches()] == ["llm/a", "llm/b"]
     book.end_watch("llm/a")
     assert book.watches() == (Watch("llm/b", 40.0, 20.0, "watch-2"),)
+
+
+def test_no_more_prefills_of_a_line_are_counted_within_an_hour_than_may_be(book):
+    def taken(at, line="llm/a", work="w", most=2):
+        return book.take_load(Load(line, at, work), most, 3600.0)
+
+    assert (taken(0.0), taken(100.0), taken(100.0, work="v", most=3)) == (0.0, 0.0, 0.0)
+    assert taken(200.0) == 3500.0  # two of the three must be past
+    assert taken(200.0, most=3) == 3400.0
+    assert taken(200.0, line="llm/b") == 0.0
+    assert taken(3599.0, most=3) == 1.0
+    assert taken(3600.0, most=3) == 0.0
+    assert taken(3600.0, most=3) == 0.0  # the same one, again
+    assert taken(3600.5, most=3) == 99.5
+
+
+def test_a_load_is_not_counted_by_who_was_replaced(where):
+    with open_book(where, Fence(1)) as old, open_book(where, Fence(2)) as new:
+        with pytest.raises(StoreFenced):
+            old.take_load(Load("llm/a", 1.0, "w"), 5, 3600.0)
+        assert new.take_load(Load("llm/a", 1.0, "w"), 1, 3600.0) == 0.0
+        assert new.take_load(Load("llm/a", 2.0, "w"), 1, 3600.0) == 3599.0
+    with open_book(where, Fence(3)) as book:
+        assert book.take_load(Load("llm/a", 3.0, "w"), 1, 3600.0) == 3598.0
 
 
 # What is kept, and how
@@ -508,6 +532,7 @@ def test_a_hung_transaction_is_waited_for_so_long_and_no_longer(where, monkeypat
 
 def test_the_tables_are_the_rows_field_by_field():
     assert (table_of(Watch), key_of(Watch)) == ("watches", "line")
+    assert (table_of(Load), key_of(Load)) == ("loads", "line, at, work")
     assert columns(Watch) == ("line", "next_at", "last_at", "last_run")
     assert select(Watch, "ORDER BY line") == "SELECT line, next_at, last_at, last_run FROM book.watches ORDER BY line"
     assert insert(Watch, update=False) == (

@@ -9,17 +9,20 @@ from typing import Any
 
 from prefillgate.api.store_address import StoreAddress
 from prefillgate.app.epochs import Epochs
+from prefillgate.app.load_limit import LoadLimit
 from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, run_request
 from prefillgate.app.promoted import Previous, floor_answer, may_be_mended, replicate_run, watch_answer
 from prefillgate.app.replay_thread import Answer, Turn, Word
 from prefillgate.app.run_stores import RunStores, told
 from prefillgate.app.seams import Leading
 from prefillgate.app.watching_run import so_far
+from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.gate import fold
 from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.core.schedule import Stop, next_step
 from prefillgate.evidence import KeptJournal, open_store, store_exists
 from prefillgate.evidence.book_rows import Replicates
+from prefillgate.reconcile.naming import book_line
 from prefillgate.reconcile.snapshot import WorkKind
 from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.clock import Clock
@@ -156,10 +159,23 @@ class Carrier:
     def _hooks(self, turn: Turn, servers: Servers) -> Hooks:
         return Hooks(
             present_epoch=self.epochs.present,
+            pace=self._pace(turn),
             untold=frozenset(each.url for each in servers.values() if each.epoch is None),
             fence=self.leading.fence,
             opened=turn.watcher.opened,
             names=SPEC_NAMES,
+        )
+
+    def _pace(self, turn: Turn) -> LoadLimit | None:
+        """What keeps the load on production in bounds; None where nothing bounds it."""
+        asked = turn.asked
+        most = asked.spec.max_production_prefills_per_hour
+        if most is None:
+            return None
+        arm = CANDIDATE if asked.order.kind is WorkKind.WATCH else BASELINE
+        told = partial(turn.watcher.waits_for, "LoadLimitReached")
+        return LoadLimit(
+            self.leading.book, book_line(asked.snapshot.line), asked.order.key, most, arm, self.clock, told
         )
 
     def _said(self, turn: Turn) -> Said:

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from prefillgate.api.store_address import StoreAddress
 from prefillgate.evidence.book_link import Ask, Link, Rows
-from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Notice, Replicates, Watch
+from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Load, Notice, Replicates, Watch
 from prefillgate.evidence.book_tables import insert, select, typed, values_of
 from prefillgate.evidence.errors import StoreError, StoreRefused
 from prefillgate.evidence.fence import Fence
@@ -169,6 +169,26 @@ class Book:
         where = "WHERE line = :line AND baseline = :baseline AND replay_set_sha256 = :replay_set_sha256"
         found = self._rows(Floor, where, line=line, baseline=baseline, replay_set_sha256=replay_set_sha256)
         return next(iter(found), None)
+
+    # -- loads
+
+    def take_load(self, load: Load, most: int, within_seconds: float) -> float:
+        """Count a prefill on production, unless `most` of its line stand within the time before it: then the seconds
+        until there is room again, and nothing is counted."""
+
+        def work(ask: Ask) -> float:
+            since = {"line": load.line, "since": load.at - within_seconds}
+            ask("DELETE FROM book.loads WHERE line = :line AND at <= :since", since)
+            rows = [
+                typed(Load, row) for row in ask(select(Load, "WHERE line = :line ORDER BY at"), {"line": load.line})
+            ]
+            if len(rows) < most:
+                self._insert(ask, load, update=False)
+            elif load not in rows:  # it may come again, after a lost connection
+                return rows[len(rows) - most].at + within_seconds - load.at
+            return 0.0
+
+        return self._write(work)
 
     # -- watches
 

@@ -92,6 +92,15 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """A fresh prefill that a replay was about to put on a server in production: the hour before it bounds the next."""
+
+    line: str
+    at: float
+    work: str
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """When a promoted line is looked at next."""
 

@@ -2,7 +2,8 @@
 
 meta        `schema` (version), `created_by`
 fence       one row: the highest token of a writer, -1 before any
-notices, overrides, replicates, fates, floors, watches: the rows of `prefillgate.evidence.book_rows`, field by field
+notices, overrides, replicates, fates, floors, watches, loads: the rows of `prefillgate.evidence.book_rows`, field by
+            field
 
 `book.` stands for the schema, `:name` for a value; each link writes them its own way.
 """
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Notice, Outcome, Replicates, Watch
+from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Load, Notice, Outcome, Replicates, Watch
 from prefillgate.evidence.errors import RESTORE, StoreDamaged, StoreVersion
 from prefillgate.evidence.versions import CREATED_BY
 
@@ -29,6 +30,7 @@ _KEYS: dict[type, tuple[str, str]] = {
     Fate: ("fates", "line, digest, outcome, rollout"),
     Floor: ("floors", "line, baseline, replay_set_sha256"),
     Watch: ("watches", "line"),
+    Load: ("loads", "line, at, work"),
 }
 
 

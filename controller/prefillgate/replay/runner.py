@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -48,6 +48,7 @@ from prefillgate.replay.replay_set import ReplaySet
 from prefillgate.replay.swapping import SwapFailed, Swapper
 
 SEPARATION_POLL_SECONDS = 2.0
+PACE_POLL_SECONDS = 1.0  # how long a cell that must wait is not asked for again
 SEPARATION_ASK_SECONDS = 2.0  # how long one look at the candidate's epoch may take
 FIRST_BUSY_WAIT_SECONDS = 1.0  # doubled with each 429 or 503 that names no time
 MAX_UNTOLD_BUSY_WAIT_SECONDS = 30.0
@@ -96,6 +97,7 @@ class Runner:
     one_server: bool = False  # both arms behind one address: a change of model starts a new epoch
     more_lanes: Sequence[Lane] = ()  # further servers of the arms
     swapper: Swapper | None = None  # of a sequential run; fills `lanes`
+    pace: Callable[[RunCell], float] | None = None  # seconds before a cell may be begun; 0: now, and it is counted
     _last_arm: str | None = None
     _busy_in_a_row: Counter[Lane] = field(default_factory=Counter)
     _flying: Flying = field(default_factory=Flying)
@@ -134,7 +136,14 @@ class Runner:
             await self._flying.next_change()
 
     async def _begin(self, step: RunCell) -> None:
-        """Begin a cell. Where only one is ever in flight, it is waited for, and so is the rest its server is given."""
+        """Begin a cell. Where only one is ever in flight, it is waited for, and so is the rest its server is given.
+
+        One that must wait is asked for anew: by then something else may be due.
+        """
+        seconds = 0.0 if self.pace is None else self.pace(step)
+        if seconds > 0:
+            await self.pause(min(seconds, PACE_POLL_SECONDS))
+            return
         self._flying.begin(step, self._run_cell(step), self.pause)
         if not self.gate.plan.shape.parallel:
             await self._flying.all()

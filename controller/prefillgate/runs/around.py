@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from prefillgate.replay.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from prefillgate.core.schedule import RunCell
     from prefillgate.evidence import Fence, KeptJournal
     from prefillgate.replay.session import RunRequest
     from prefillgate.replay.swapping import Hand
@@ -40,6 +41,7 @@ class Hooks:
 
     present_epoch: PresentEpoch | None = None
     untold: frozenset[str] = frozenset()  # URLs of which `present_epoch` can never tell; the server's marker is all
+    pace: Callable[[RunCell], float] | None = None  # seconds before a cell may be begun; 0: now, and it is counted
     hand: Callable[[RunRequest, Said], Hand] | None = None  # who swaps the servers of a sequential run
     address: Callable[[str], str | None] | None = (
         None  # where an arm's server is now, of a sequential run; None: nowhere

@@ -107,6 +107,7 @@ async def _execute(request: RunRequest, watcher: Watcher, around: Around) -> Fin
                     around.said, f"{named_lane(lane, request)} is busy; waiting until it is idle", IN_USE
                 )
             runner = Runner(gate, journal, lanes, request.replay_set, suite, clock, watcher, deadline, shared, more)
+            runner.pace = around.hooks.pace
             if request.shape.sequential:
                 runner.swapper = swapper_of(request, lanes, Surroundings(suite, around, stack, deadline))
             await _carry_on(runner, request, around)
