@@ -57,6 +57,7 @@ def _entry(name: str, help_line: str) -> Entry:
 COMMANDS: tuple[Entry, ...] = (
     _entry("run", "Replay real prompts on baseline and candidate and decide."),
     _entry("floor", "Replay the baseline against itself: is the instrument sound, how noisy is it."),
+    _entry("recheck", "Replay a few prompts on a promoted profile; alarm by the watch rule, over months."),
     _entry("decide", "Recompute the verdict of a store, offline."),
     _entry("report", "Write a store's verdict as HTML, Markdown, JUnit, JSON or one line."),
     _entry("cells", "Print the cell log of a store."),

@@ -37,6 +37,8 @@ class Place:
         """The words that began the run, or the most that the plan tells of them."""
         if self.plan.command:
             return self.plan.command
+        if self.rechecks:
+            return ("recheck", "--promoted", "URL", "--replay-set", "FILE", "--policy", "FILE", "--folder", "FOLDER")
         alone = self.plan.shape.baseline_alone
         words = ["floor" if alone else "run"]
         for arm, named in (("baseline", self.plan.baseline_url), ("candidate", self.plan.candidate_url)):
@@ -46,6 +48,15 @@ class Place:
             words += [word for url in servers.urls for word in (f"--{arm}", url)]
             words += ["--model" if alone else f"--{arm}-model", servers.model] if servers.model else []
         return (*words, "--replay-set", "FILE", "--policy", "FILE")
+
+    @property
+    def rechecks(self) -> bool:
+        """Whether it is a small replay after a promotion, or the answer to its alarm: its command finds its store."""
+        return self.plan.watching is not None or self.plan.trigger is not None
+
+    def of_store(self, store: StoreAddress) -> tuple[str, ...]:
+        """The words that name a store to the command."""
+        return () if self.rechecks else ("--store", str(store))
 
     @property
     def unknown(self) -> str:
@@ -60,13 +71,14 @@ def next_steps(place: Place) -> list[Step]:
 
 def _resume(place: Place, words: str, *more: str) -> Step:
     kept = _without(place.begun, "--budget")
-    return Step(f"{words}{place.unknown}:", place.command(*kept, *more, "--store", str(place.store)))
+    return Step(f"{words}{place.unknown}:", place.command(*kept, *more, *place.of_store(place.store)))
 
 
 def _anew(place: Place, words: str, *more: str) -> Step:
-    return Step(
-        f"{words}{place.unknown}:", place.command(*place.begun, *more, "--store", str(anew_beside(place.store)))
-    )
+    store = place.of_store(anew_beside(place.store))
+    if place.rechecks:
+        words = words.removesuffix(", in a new store")
+    return Step(f"{words}{place.unknown}:", place.command(*place.begun, *more, *store))
 
 
 def _without(words: tuple[str, ...], option: str) -> list[str]:
@@ -167,6 +179,12 @@ def _in_use(place: Place) -> list[Step]:
 
 
 def _without_baseline(place: Place) -> list[Step]:
+    if place.rechecks:
+        words = "With the address of a server of the previous profile for URL, a fresh replicate answers the alarm"
+        return [
+            *_look(place, "Look at the bad answers", _first_bad(place, "candidate")),
+            _resume(place, words, *([] if "--previous" in place.begun else ["--previous", "URL"])),
+        ]
     return [
         *_look(place, "Look at the bad answers", _first_bad(place, "candidate")),
         _anew(place, "With the baseline's address for URL, a replicate can tell, in a new store", "--baseline", "URL"),
