@@ -22,8 +22,7 @@ from prefillgate.reconcile.snapshot import WorkSeen, WorkState
 from tests.support.manual_clock import until
 from tests.support.runs import measured, stored
 from tests.support.simulated import SimulatedServer, free_port, start_simulated
-from tests.support.traffic import other_traffic
-from tests.support.works import LINE, LINE_UID, NEW, OLD, PROMOTED, ROLLOUT_UID, Ahead, looks_of, order, room, server
+from tests.support.works import LINE_UID, NEW, OLD, PROMOTED, ROLLOUT_UID, Ahead, looks_of, order, room, server
 
 OVER = Overridden(1.0, "rollback", "anna", "the answers look wrong to us")
 
@@ -651,22 +650,6 @@ def test_a_word_about_a_run_whose_store_is_gone_is_tried_again_now_and_then(
             here.works.record(RecordOverride(ROLLOUT_UID, OVER), looks.observed())
             await until(lambda: len(here.told) == 2)
         assert not store_of(tmp_path / "stores").exists()
-
-    asyncio.run(story())
-
-
-def test_other_traffic_on_a_shared_line_is_no_hindrance_and_speed_is_not_claimed(
-    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
-) -> None:
-    async def story() -> None:
-        looks = looks_of(tmp_path, healthy, candidate, throughput={"mode": "Require"})
-        looks.spec = {"baseline": LINE["baseline"] | {"isolation": {"mode": "Shared"}}}
-        with other_traffic(healthy.url, 2):
-            async with room(tmp_path / "stores") as here:
-                here.works.start(order(), looks.observed())
-                seen = await here.until(ended)
-        assert outcome(seen) == PROMOTED
-        assert seen.verdict is not None and seen.verdict.throughput.state == "NotCompared"
 
     asyncio.run(story())
 

@@ -25,7 +25,7 @@ class Traffic:
 
 
 @contextmanager
-def other_traffic(url: str, clients: int = 1, max_tokens: int = 8) -> Iterator[Traffic]:
+def other_traffic(url: str, clients: int = 1, max_tokens: int = 8, pause_seconds: float = 0.0) -> Iterator[Traffic]:
     """Requests with new prompts, one after another in each client, until the block ends. Begins once one was answered.
 
     An error of a client ends the block with that error.
@@ -42,6 +42,7 @@ def other_traffic(url: str, clients: int = 1, max_tokens: int = 8) -> Iterator[T
                     client.post(f"{url}/v1/completions", json=body).raise_for_status()
                     traffic.count()
                     first.set()
+                    stop.wait(pause_seconds)
         except Exception as error:
             errors.append(error)
             first.set()

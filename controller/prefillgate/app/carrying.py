@@ -17,9 +17,13 @@ from prefillgate.app.run_stores import RunStores, told
 from prefillgate.app.seams import Leading
 from prefillgate.app.watching_run import so_far
 from prefillgate.core.cells import BASELINE, CANDIDATE
-from prefillgate.core.gate import fold
+from prefillgate.core.decision import Reason, decide
+from prefillgate.core.distrust import MAX_INVALID_RUN
+from prefillgate.core.distrust_shape import voided_by_traffic
+from prefillgate.core.gate import Gate, fold
 from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.core.schedule import Stop, next_step
+from prefillgate.core.snapshot import take_snapshot
 from prefillgate.evidence import KeptJournal, open_store, store_exists
 from prefillgate.evidence.book_rows import Replicates
 from prefillgate.reconcile.naming import book_line
@@ -36,6 +40,8 @@ from prefillgate.runs.running import Finished, execute
 from prefillgate.runs.stores import store_errors
 from prefillgate.runs.watch import WatchRequest, run_watch
 
+WAITING_FOR_IDLE = "WaitingForIdle"
+LONGEST_PAUSE_SECONDS = 300.0
 IDLE_SECONDS = 7 * 86_400.0  # a server in production is waited for until the deadline
 
 
@@ -46,6 +52,7 @@ class WorkSettings:
     store: StoreAddress
     most_at_once: int = 8
     wait_ready_seconds: float = 30.0
+    in_use_pause_seconds: float = 30.0  # before a server is tried again whose traffic voided cell after cell; doubled
     times: LaneTimes = field(default_factory=lambda: LaneTimes(idle_timeout_seconds=IDLE_SECONDS))
     said: Callable[[Asked], Said] = lambda asked: unsaid  # who is told what a replay says
 
@@ -75,10 +82,16 @@ class Carrier:
         if asked.order.kind is WorkKind.WATCH:
             watch = self._watch(asked, request)
             return watch_answer(await run_watch(watch, turn.watcher, self.clock, said, hooks), turn)
-        finished = await execute(request, turn.watcher, self.clock, said, hooks)
-        turn.watcher.ended(finished.journal, finished.verdict)
-        finished.journal.close()
-        return Answer(verdict=finished.verdict)
+        pause = self.settings.in_use_pause_seconds
+        while True:
+            finished = await execute(request, turn.watcher, self.clock, said, hooks)
+            turn.watcher.ended(finished.journal, finished.verdict)
+            finished.journal.close()
+            if not ended_by_traffic(finished.gate):
+                return Answer(verdict=finished.verdict)
+            turn.watcher.waits_for(WAITING_FOR_IDLE)  # an hour of much traffic is no end of a rollout
+            await self.clock.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _by_its_floor(self, request: RunRequest, said: Said) -> RunRequest:
         """The request, without a floor that was measured by other checks: then the run says less of speed."""
@@ -129,7 +142,7 @@ class Carrier:
                 if not isinstance(next_step(gate), Stop) or turn.asked.order.kind is WorkKind.WATCH:
                     return None
                 if turn.asked.order.kind is WorkKind.JUDGE:  # an interrupted run ends as any other: nothing is mended
-                    return Answer(verdict=verdict)
+                    return None if ended_by_traffic(gate) else Answer(verdict=verdict)
                 found = floor_ended(Finished(journal, gate, verdict))
                 return None if may_be_mended(found) else floor_answer(found, turn.watcher)
 
@@ -184,8 +197,21 @@ class Carrier:
 
 def _said(further: Said, turn: Turn, line: str, event: str = "note", level: str = "info", **facts: Any) -> None:
     if event == IN_USE:
-        turn.watcher.waits_for("WaitingForIdle")
+        turn.watcher.waits_for(WAITING_FOR_IDLE)
     further(line, event, level, **facts)
+
+
+def ended_by_traffic(gate: Gate) -> bool:
+    """Whether it ended for no more than that others used a server again and again."""
+    reason = decide(take_snapshot(gate)).reason
+    if reason is not Reason.INVALID_CELLS:
+        return reason is Reason.OTHER_TRAFFIC
+    in_a_row = {(arm, case): count for arm, case, count in gate.invalid_runs() if count >= MAX_INVALID_RUN}
+    return all(
+        voided_by_traffic(event.cell.status, event.reason)
+        for event in gate.flawed
+        if (event.cell.arm, event.cell.case_id) in in_a_row and gate.session_of(event.cell_id) == gate.session
+    )
 
 
 def _write(word: Word, journal: KeptJournal) -> None:
