@@ -326,7 +326,7 @@ class World:
 
     def comes_to(self, so_far: Verdict, **more: Any) -> None:
         """The replay of a rollout has come so far."""
-        work = next(each for each in self.works.values() if each.kind is WorkKind.JUDGE)
+        *_, work = (each for each in self.works.values() if each.kind is WorkKind.JUDGE)
         self.works[work.key] = self.journals[work.key] = replace(work, verdict=so_far, rows=work.rows + 10, **more)
 
     def restart(self) -> None:

@@ -60,7 +60,7 @@ def status_of_life(ground: Ground, life: Life) -> ProfileRolloutStatus:
             "override": ground.override,
             "last_handled_override": ground.handled or before.last_handled_override,
             **({} if answer is None else _numbers(rollout, answer)),
-            "started_at": before.started_at or _started(rollout, life),
+            "started_at": before.started_at or _started(rollout, answer),
             "ended_at": _ended(ground, life),
             "deadline_at": _deadline(ground),
             "superseded_by": life.by,
@@ -118,11 +118,9 @@ def _numbers(rollout: RolloutView, answer: Answer) -> dict[str, Any]:
     return found
 
 
-def _started(rollout: RolloutView, life: Life) -> str | None:
-    work = rollout.work
-    if work is None or (life.answer is None and not work.rows):
-        return None
-    return moment(work.started_at)
+def _started(rollout: RolloutView, answer: Answer | None) -> str | None:
+    """Told with the first numbers: a write less."""
+    return None if rollout.work is None or answer is None else moment(rollout.work.started_at)
 
 
 def _ended(ground: Ground, life: Life) -> str | None:

@@ -27,6 +27,7 @@ from prefillgate.reconcile.told_settings import settings_told, wire_settings
 
 DIGITS_OF_A_NAME = 12
 MOST_SUMMARY, MOST_NOTES = 64, 32
+NOT_BEGUN = ("NotStarted", "WaitingForFloor", "WaitingForEndpoints", "Suspended")  # of the condition Screened
 S = TypeVar("S", bound=StatusModel)
 Told = Mapping[str, Any]  # `digest` and `writtenDigest` of a profile, as a status or a spec has them
 
@@ -61,7 +62,8 @@ class RolloutView:
     @property
     def started(self) -> bool:
         """Whether anything of it may stand in the store."""
-        return self.before.started_at is not None or self.work is not None
+        screened = next((each.reason for each in self.before.conditions or () if each.type == "Screened"), "NotStarted")
+        return self.before.started_at is not None or self.work is not None or screened not in NOT_BEGUN
 
 
 @dataclass(frozen=True, slots=True)
