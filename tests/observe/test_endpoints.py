@@ -1,0 +1,132 @@
+"""How servers are found behind a Service or a URL, and by a selector for a profile that is written out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefillgate.kube.objects import Object
+from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, Slot
+from tests.observe.test_deployments import serving
+from tests.support.cluster.fixtures import Namespace
+from tests.support.cluster.workloads import deployment, service, simulated
+from tests.support.looking import Eyes, line
+
+
+def by(endpoint: Object, **more: Any) -> Object:
+    """The usual line, its baseline asked that way."""
+    return line(baseline={**line()["spec"]["baseline"], "endpoint": endpoint, **more})
+
+
+def baseline(seen: LineSnapshot) -> ArmSeen:
+    assert seen.baseline is not None
+    return seen.baseline
+
+
+async def test_the_one_pod_behind_a_service_is_asked_at_its_own_address_and_two_through_the_service(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.apply(deployment("engine", simulated()))
+    namespace.apply(service("engine"))
+    namespace.apply(by({"service": {"name": "engine", "port": 80}}))
+    seen = await eyes.until(key, lambda seen: serving(seen, 1))
+    (pod,) = namespace.pods(app="engine")
+    (server,) = baseline(seen).servers
+    (status,) = pod["status"]["containerStatuses"]
+    assert server.url == f"http://{pod['status']['podIP']}:8080"
+    assert server.epoch == f"{pod['metadata']['uid']}/{status['containerID']}"
+    assert (server.name, baseline(seen).notes) == ("Service engine", ())
+
+    namespace.kubectl("scale", "deployment/engine", "--replicas=2")
+    seen = await eyes.until(key, lambda seen: seen if seen.baseline is not None and seen.baseline.notes else None)
+    (server,) = baseline(seen).servers
+    assert (server.url, server.epoch) == (f"http://engine.{namespace.name}.svc:80", None)
+    (note,) = baseline(seen).notes
+    assert note.startswith("Service engine stands before 2 pods: lives of several servers mix")
+
+
+async def test_what_is_wrong_with_a_service_is_told(eyes: Eyes, namespace: Namespace) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.apply(deployment("engine", simulated(), replicas=0))
+    namespace.apply(by({"service": {"name": "lost", "port": 80}}))
+    said = await eyes.until(key, lambda seen: seen.baseline and seen.baseline.unreachable)
+    assert said == f"there is no Service lost in {namespace.name}"
+    namespace.apply(service("engine"))
+    namespace.apply(by({"service": {"name": "engine", "portName": "api"}}))
+    said = await eyes.until(key, lambda seen: seen.baseline and "port" in (seen.baseline.unreachable or "") and seen)
+    assert baseline(said).unreachable == "Service engine has no port api (there: unnamed 80)"
+    namespace.apply(by({"service": {"name": "engine", "port": 80}}))
+    seen = await eyes.until(key, lambda seen: seen if seen.baseline and seen.baseline.servers else None)
+    (server,) = baseline(seen).servers
+    assert (server.ready, server.trouble) == (False, "no ready endpoint is behind it")
+
+
+async def test_a_service_before_pods_of_another_workload_is_no_server_of_one_profile(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.apply(deployment("engine", simulated()))
+    other = deployment("other", simulated("--model", "other"))
+    other["spec"]["template"]["metadata"]["labels"]["app"] = other["spec"]["selector"]["matchLabels"]["app"] = "other"
+    both = service("engine")
+    both["spec"]["selector"] = {"tier": "llm"}
+    for each in (other, engine := deployment("engine", simulated())):
+        each["spec"]["template"]["metadata"]["labels"]["tier"] = "llm"
+    namespace.apply(other)
+    namespace.apply(engine)
+    namespace.apply(both)
+    namespace.rolled_out("other")
+    namespace.rolled_out("engine")
+    namespace.apply(by({"service": {"name": "engine", "port": 80}}))
+    said = await eyes.until(key, lambda seen: seen.baseline and seen.baseline.unreachable)
+    assert said.startswith("Service engine stands before pods of another profile too (other-")
+    assert "Take endpoint.pods" in said
+
+
+async def test_a_url_of_a_workloads_one_pod_has_its_life_and_one_changed_in_place_cannot_tell_profiles_apart(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.apply(deployment("engine", simulated()))
+    namespace.rolled_out("engine")
+    (pod,) = namespace.pods(app="engine")
+    url = f"http://{pod['status']['podIP']}:8080"
+    namespace.apply(by({"url": url}))
+    seen = await eyes.until(key, lambda seen: serving(seen, 1))
+    assert baseline(seen).servers[0].epoch == eyes.works.life(url)
+    assert str(baseline(seen).servers[0].epoch).startswith(pod["metadata"]["uid"])
+
+
+async def test_a_profile_that_is_written_out_is_served_by_the_pods_that_its_selector_means(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.apply(deployment("engine", simulated()))
+    arm = {
+        "profile": {"image": "registry.example/prefillgate:1", "args": ["simulate", "--port", "8080"]},
+        "endpoint": {"pods": {"port": 8080, "selector": {"app": "engine"}}},
+    }
+    namespace.apply(line(baseline=arm, candidate=arm))
+    seen = await eyes.until(key, lambda seen: serving(seen, 1))
+    assert seen.slots[0].profile.engine is None or seen.slots[0].slot is Slot.BASELINE
+    (pod,) = namespace.pods(app="engine")
+    assert [each.name for each in baseline(seen).servers] == [pod["metadata"]["name"]]
+    namespace.apply(deployment("bystander", simulated()))
+    namespace.rolled_out("bystander")
+    seen = await eyes.seen(key)
+    assert [each.name for each in baseline(seen).servers] == [pod["metadata"]["name"]]
+
+
+async def test_every_change_of_a_pod_is_told_as_the_life_of_its_server_at_once(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.apply(deployment("engine", simulated()))
+    namespace.apply(line())
+    await eyes.until(key, lambda seen: serving(seen, 1))
+    (pod,) = namespace.pods(app="engine")
+    url, uid = f"http://{pod['status']['podIP']}:8080", pod["metadata"]["uid"]
+    assert str(eyes.works.life(url)).startswith(uid)
+    told = len(eyes.works.lives)
+    namespace.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
+    await eyes.until(key, lambda _: (url, None) in eyes.works.lives[told:])
