@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Iterable
 
 from prefillgate.app.observe import trims
-from prefillgate.app.observe.held import Held, Keeping
+from prefillgate.app.observe.held import Held, Interest, Keeping
 from prefillgate.kube import objects
 from prefillgate.kube.backoff import Backoff
 from prefillgate.kube.errors import Forbidden, KubeError, NotFound, Unreachable
@@ -15,6 +16,7 @@ from prefillgate.kube.objects import Kind
 
 Named = tuple[str, str]  # apiVersion and kind
 
+FIRST_SECONDS = 30.0  # for the first list of lines, before everything else is listed
 OURS = (objects.SERVING_LINES, objects.PROFILE_ROLLOUTS, objects.PROMOTION_POLICIES, objects.REPLAY_SETS)
 ALWAYS: tuple[tuple[Kind, trims.Trim], ...] = (
     *((kind, trims.own_kind) for kind in OURS),
@@ -81,7 +83,10 @@ class Kinds:
     """All that is held. `synced(kind)` is called when the first list of a kind is in."""
 
     def __init__(self, keeping: Keeping, synced: Callable[[str], None]) -> None:
-        self.always = {kind.kind: Held(kind, trim, keeping) for kind, trim in ALWAYS}
+        self.interest = Interest()
+        self.always = {
+            kind.kind: Held(kind, trim, keeping, None if kind in OURS else self.interest) for kind, trim in ALWAYS
+        }
         self._by_version = {(kind.api_version, kind.kind): self.always[kind.kind] for kind, _ in ALWAYS}
         self._wanted: dict[Named, Wanted] = {}
         self._keeping = keeping
@@ -114,12 +119,22 @@ class Kinds:
             self._wanted[new] = Wanted(new, self._keeping, self._on_synced)
             self._start(self._wanted[new])
 
+    async def whole(self, namespace: str) -> None:
+        """Have everything of a namespace with lines. Raises KubeError."""
+        for held in self.always.values():
+            await held.whole(namespace)
+
     async def run(self) -> None:
         """Keep them, until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
+            for kind in OURS:
+                group.create_task(run_held(self.always[kind.kind], self._on_synced))
+            with contextlib.suppress(Unreachable):  # then what the first lists leave out is listed again
+                await self.always[objects.SERVING_LINES.kind].first(FIRST_SECONDS)
             for held in self.always.values():
-                group.create_task(run_held(held, self._on_synced))
+                if held.kind not in OURS:
+                    group.create_task(run_held(held, self._on_synced))
             for wanted in self._wanted.values():
                 self._start(wanted)
 

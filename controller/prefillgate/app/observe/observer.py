@@ -123,6 +123,8 @@ class ClusterObserver:
         if same(old, new):
             return
         before = self._concerned.of(kind, key, old) if old is not None else set()
+        if kind == _LINE:
+            self._kinds.interest.put(key, new is not None)
         if kind in _OURS:
             self._concerned.told(kind, key, new)
             self._kinds.want(self._concerned.named())
@@ -142,6 +144,9 @@ class ClusterObserver:
         if kind == _LINE:
             self._reach.keep(key, set())
             self._epochs.forget(key)
+            namespace = key.partition("/")[0]
+            for held in self._kinds.always.values() if namespace not in self._kinds.interest else ():
+                held.forget(namespace)
         elif kind == "ConfigMap":
             self._config_maps.forget(key)
         elif kind == _POLICY:
@@ -192,6 +197,7 @@ class ClusterObserver:
         replay_set, wrong = await self._replay_set(asked)
         troubles += wrong
         troubles += await self._support(key, spec)
+        await self._kinds.whole(asked.namespace)
         slots = [await self._workloads.slot(asked, slot) for slot in asked.slots]
         for each in slots:
             self._concerned.learn(key, each.uses)

@@ -26,8 +26,14 @@ def own_kind(obj: Object) -> Object:
 
 
 def stub(obj: Object) -> Object:
-    """Name, namespace, uid and version alone."""
-    return {"kind": obj.get("kind"), "metadata": _meta(obj)}
+    """Name, namespace, uid and version alone: of what is of no line."""
+    found = metadata(obj)
+    return {"metadata": {key: found[key] for key in ("name", "namespace", "uid", "resourceVersion") if key in found}}
+
+
+def is_stub(obj: Mapping[str, Any]) -> bool:
+    """Whether nothing but the name was kept."""
+    return "kind" not in obj
 
 
 def config_map(obj: Object) -> Object:
