@@ -65,13 +65,11 @@ async def test_a_service_before_pods_of_another_workload_is_no_server_of_one_pro
     eyes: Eyes, namespace: Namespace
 ) -> None:
     key = f"{namespace.name}/chat"
-    namespace.apply(deployment("engine", simulated()))
-    other = deployment("other", simulated("--model", "other"))
-    other["spec"]["template"]["metadata"]["labels"]["app"] = other["spec"]["selector"]["matchLabels"]["app"] = "other"
+    other, engine = deployment("other", simulated("--model", "other")), deployment("engine", simulated())
     both = service("engine")
     both["spec"]["selector"] = {"tier": "llm"}
-    for each in (other, engine := deployment("engine", simulated())):
-        each["spec"]["template"]["metadata"]["labels"]["tier"] = "llm"
+    for each in (other, engine):
+        each["spec"]["template"]["metadata"]["labels"] = {"app": each["metadata"]["name"], "tier": "llm"}
     namespace.apply(other)
     namespace.apply(engine)
     namespace.apply(both)

@@ -64,6 +64,7 @@ class Eyes:
     touched: list[tuple[str, str]] = field(default_factory=list)
     unseen: list[tuple[str, str]] = field(default_factory=list)
     refused: list[tuple[str, KubeError]] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
 
     async def look(self, key: str) -> Observed | None:
         return await self.observer.look(key, self.works, Leading(self.book, Fence(1)))
@@ -83,6 +84,8 @@ class Eyes:
         last: object = "no look"
         until_at = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while asyncio.get_running_loop().time() < until_at:
+            if self.task is not None and self.task.done():
+                self.task.result()
             asked, self.unseen = self.unseen, []
             if ("ServingLine", key) not in asked:
                 await asyncio.sleep(0.01)
@@ -113,7 +116,7 @@ async def looking(kube: Kube, folder: Path, **settings: Any) -> AsyncIterator[Ey
         given = ObserveSettings(**{"seal_key": SEAL_KEY, **settings})
         observer = ClusterObserver(kube, given, trouble=lambda kind, error: refused.append((kind, error)))
         eyes = Eyes(observer, book, refused=refused)
-        task = asyncio.create_task(observer.run(eyes.told))
+        task = eyes.task = asyncio.create_task(observer.run(eyes.told))
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await until(lambda: observer.synced() or task.done())

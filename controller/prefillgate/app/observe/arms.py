@@ -8,13 +8,13 @@ from typing import Any
 
 from prefillgate.api.kinds.arms import Endpoint, PodsEndpoint
 from prefillgate.app.observe.config import ConfigMaps
-from prefillgate.app.observe.pods import is_leaving, refused_pods, server_of, started_at, stuck, unavailable
+from prefillgate.app.observe.pods import epoch_of, is_leaving, refused_pods, server_of, started_at, stuck, unavailable
 from prefillgate.app.observe.services import Services
 from prefillgate.app.observe.slots import PodFound, SlotFound
 from prefillgate.core.cells import BASELINE
 from prefillgate.kube.objects import Object, metadata, name_of
 from prefillgate.profiles import ArmMatch, Profile, ProfileError, arm_of, image_ids_of
-from prefillgate.profiles.record import RecordedPart
+from prefillgate.profiles.record import Recorded, RecordedPart, Told
 from prefillgate.reconcile.roles import is_profile
 from prefillgate.reconcile.snapshot import ArmSeen, Roles, ServerSeen, Slot
 
@@ -159,16 +159,18 @@ class Sorting:
                     f"ConfigMap {', '.join(changed)} was changed after it started (restart it, or give each version of "
                     "a ConfigMap a name of its own)"
                 )
-        match = self._match(pod, wanted)
+        match = self._match(pod, wanted, slot.container)
         if isinstance(match, str) or match.arm is not None:
             return match
         return match.why_not or "it runs another profile"
 
-    def _match(self, pod: PodFound, wanted: _Wanted) -> ArmMatch | str:
+    def _match(self, pod: PodFound, wanted: _Wanted, container: str) -> ArmMatch | str:
         if pod.sources is None:
             return "the template that it was made from is not there any more"
-        told = (wanted.baseline, wanted.candidate)
-        digests = tuple(None if each is None else (each.digest, each.written_digest) for each in told)
+        told: tuple[Told, Told | None] = (wanted.baseline, wanted.candidate)
+        if epoch_of(pod.obj, container) is None:  # it serves nobody yet, and its image may not be known
+            told = (_as_written(wanted.baseline), wanted.candidate and _as_written(wanted.candidate))
+        digests = tuple(None if each is None else (each.digest, each.parts[0].resolved) for each in told)
         mark = (*pod.mark, tuple(sorted(image_ids_of(pod.obj).items())), digests, _role(pod.obj))
         known = self._matches.get(mark)
         if known is None:
@@ -204,6 +206,12 @@ def _promoted(status: Mapping[str, Any], slots: Sequence[SlotFound]) -> Profile 
     said = (each.profile for each in slots if each.profile is not None and is_profile(each.profile, promoted))
     digest = str(promoted.get("digest"))
     return next(said, None) or ToldByStatus(digest, str(promoted.get("writtenDigest") or digest))
+
+
+def _as_written(told: Told) -> Recorded:
+    """The same profile with images as the template names them."""
+    parts = tuple(RecordedPart(each.role, each.digest, each.written_digest, False) for each in told.parts)
+    return Recorded(told.engine, told.digest, told.digest, False, parts, told.settings)
 
 
 def _told(endpoint: Endpoint) -> str:

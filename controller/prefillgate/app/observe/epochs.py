@@ -49,7 +49,7 @@ class Epochs:
         """A pod of these lines changed: another life, or none any more."""
         if self._works is None:
             return
-        for way in {way for line in lines for way in self._ways.get(line, ())}:
+        for way in (way for line in lines for way in self._ways.get(line, ())):
             before = None if old is None else pod_url(old, way.endpoint, way.container)
             now = None if new is None else pod_url(new, way.endpoint, way.container)
             if before is not None and before != now and old is not None and epoch_of(old, way.container) is not None:

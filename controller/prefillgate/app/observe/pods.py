@@ -103,7 +103,7 @@ def trouble_of(pod: Mapping[str, Any], container: str) -> PodTrouble | None:
         return PodTrouble(_said("Failed", status.get("reason"), status.get("message")), True)
     for kind in ("initContainerStatuses", "containerStatuses"):
         for each in status.get(kind) or ():
-            found = _container_trouble(each, serving=each.get("name") == container)
+            found = _container_trouble(each, each.get("name") == serving(pod, container))
             if found is not None:
                 return found
     scheduled = condition(pod, "PodScheduled")
@@ -140,7 +140,7 @@ def refused_pods(owners: Iterable[Mapping[str, Any]]) -> str | None:
     return None
 
 
-def _container_trouble(each: Mapping[str, Any], serving: bool) -> PodTrouble | None:
+def _container_trouble(each: Mapping[str, Any], serves: bool) -> PodTrouble | None:
     state, name = _of(each, "state"), str(each.get("name"))
     waiting, ended = _of(state, "waiting"), _of(state, "terminated")
     before = _of(_of(each, "lastState"), "terminated")
@@ -151,9 +151,9 @@ def _container_trouble(each: Mapping[str, Any], serving: bool) -> PodTrouble | N
         reason = str(waiting.get("reason"))
         counted = f" ({restarts} restarts; the last time it ended with {last})" if last and restarts else ""
         return PodTrouble(told + _said(reason, None, waiting.get("message")) + counted, reason in _LASTING)
-    if ended and (ended.get("exitCode") or serving):
+    if ended and (ended.get("exitCode") or serves):
         return PodTrouble(f"{told}ended with {last}", restarts >= MANY_RESTARTS)
-    if restarts and before and not each.get("ready") and serving:
+    if restarts and before and not each.get("ready") and serves:
         return PodTrouble(
             f"{told}restarted {restarts} times; the last time it ended with {last}", restarts >= MANY_RESTARTS
         )
@@ -173,9 +173,15 @@ def _said(reason: str, more: Any, message: Any) -> str:
     return text if len(text) <= LONGEST_SAID else text[: LONGEST_SAID - 1] + "…"
 
 
+def serving(pod: Mapping[str, Any], container: str) -> str:
+    """The container that serves: the one of that name, in a pod that has none of it the first."""
+    names = [str(each.get("name")) for each in _of(pod, "spec").get("containers") or () if isinstance(each, dict)]
+    return container if container in names or not names else names[0]
+
+
 def _status_of(pod: Mapping[str, Any], container: str) -> Object:
     found = _of(pod, "status").get("containerStatuses") or ()
-    return next((each for each in found if each.get("name") == container), {})
+    return next((each for each in found if each.get("name") == serving(pod, container)), {})
 
 
 def _of(obj: Mapping[str, Any], key: str) -> Object:

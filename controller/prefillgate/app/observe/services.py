@@ -113,15 +113,9 @@ def _seen(arm: ArmSeen, asked: _Asked, behind: Sequence[_Behind], pods: tuple[Ob
     (one,) = behind
     number = _target(one, asked.port)
     pod = None if by_name is None else by_name.get(one.pod)
-    container = _serving(pod)
     url = asked.url if number is None else url_of(one.address, number, asked.endpoint.scheme, asked.endpoint.path)
-    epoch = None if pod is None else epoch_of(pod, container)
+    epoch = None if pod is None else epoch_of(pod, "")
     return replace(arm, servers=(ServerSeen(name, url, True, epoch),))
-
-
-def _serving(pod: Object | None) -> str:
-    containers = (pod or {}).get("spec", {}).get("containers") or ()
-    return str(containers[0].get("name")) if containers else ""
 
 
 def _target(one: _Behind, port: Mapping[str, Any]) -> int | None:
