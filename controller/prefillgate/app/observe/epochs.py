@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from prefillgate.api.kinds.arms import PodsEndpoint
-from prefillgate.app.observe.pods import epoch_of, pod_url
+from prefillgate.app.observe.pods import epoch_of, is_leaving, pod_url
 from prefillgate.app.seams import Works
 from prefillgate.kube.objects import Object
 from prefillgate.reconcile.snapshot import ServerSeen
@@ -46,7 +46,10 @@ class Epochs:
                 self._works.present_epoch(server.url, server.epoch)
 
     def pod_changed(self, lines: Iterable[str], old: Object | None, new: Object | None) -> None:
-        """A pod of these lines changed: another life, or none any more."""
+        """A pod of these lines changed: another life, or it was taken away.
+
+        Of a container that ended by itself nothing is told until it runs again: what it died under is its own fault.
+        """
         if self._works is None:
             return
         for way in (way for line in lines for way in self._ways.get(line, ())):
@@ -56,5 +59,6 @@ class Epochs:
                 self._works.present_epoch(before, None)
             if now is not None and new is not None:
                 life = epoch_of(new, way.container)
-                if life is not None or (old is not None and epoch_of(old, way.container) is not None):
+                ran = old is not None and epoch_of(old, way.container) is not None
+                if life is not None or (ran and is_leaving(new)):
                     self._works.present_epoch(now, life)
