@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from prefillgate.api.kinds.line_status import ServingLineStatus
 from prefillgate.api.kinds.names import LINE_LABEL
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.app.carry_out import Hand, Means, NotOurs, TermLost
+from prefillgate.app.logs import set_up_logs
 from prefillgate.app.seams import Leading, Observed
 from prefillgate.core.journal import Overridden
 from prefillgate.evidence.book import Book, open_book
@@ -164,6 +166,39 @@ async def test_a_plan_comes_twice_and_nothing_is_there_twice(bench: Bench) -> No
     assert bench.book.watches() == ()
 
 
+async def test_a_look_that_has_not_heard_of_our_own_writes_leads_to_nothing(bench: Bench) -> None:
+    thing = bench.put("chat")
+    assert not bench.hand.is_behind(bench.seen(thing))
+    await bench.hand.carry_out(bench.seen(thing), Plan(STATUS))
+    assert bench.hand.is_behind(bench.seen(thing))
+    thing = bench.stored("servinglines", "chat") or {}
+    assert not bench.hand.is_behind(bench.seen(thing))
+    plan = Plan(
+        STATUS,
+        {"chat-2": ProfileRolloutStatus(observedGeneration=1)},
+        before=(do.CreateRollout(bench.body("chat-2", thing)),),
+    )
+    await bench.hand.carry_out(bench.seen(thing), plan)
+    assert bench.hand.is_behind(bench.seen(thing))  # the rollout is not seen
+    made = bench.stored("profilerollouts", "chat-2") or {}
+    older = {**made, "metadata": {**made["metadata"], "resourceVersion": str(bench.fake.store.version - 1)}}
+    assert bench.hand.is_behind(bench.seen(thing, older))  # its status is not
+    assert not bench.hand.is_behind(bench.seen(thing, made))
+
+
+async def test_a_rollout_that_somebody_removed_before_it_was_seen_is_not_waited_for(bench: Bench) -> None:
+    thing = bench.put("chat")
+    plan = Plan(ServingLineStatus(), before=(do.CreateRollout(bench.body("chat-2", thing)),))
+    await bench.hand.carry_out(bench.seen(thing), plan)
+    bench.fake.store.delete(bench.fake._of(PROFILE_ROLLOUTS), "default", "chat-2", None)
+    assert bench.hand.is_behind(bench.seen(thing))
+    await bench.clock.advance(9.0)
+    bench.term.extend(1e9)
+    assert bench.hand.is_behind(bench.seen(thing))
+    await bench.clock.advance(1.0)
+    assert not bench.hand.is_behind(bench.seen(thing))
+
+
 async def test_replays_are_begun_ended_and_told_a_persons_word(bench: Bench) -> None:
     seen = bench.seen(bench.put("chat"))
     start = do.StartWork("uid-1", WorkKind.JUDGE, "sha256:old", "sha256:new", "chat-1")
@@ -218,7 +253,10 @@ async def test_a_line_that_changed_meanwhile_gets_no_status_for_what_it_was(benc
     assert "status" not in (bench.stored("servinglines", "chat") or {})
 
 
-async def test_events_are_about_the_object_they_name(bench: Bench) -> None:
+async def test_events_are_about_the_object_they_name_and_in_the_log(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_logs("info", "json")
     thing = bench.put("chat")
     rollout = bench.put("chat-1", PROFILE_ROLLOUTS)
     tells = (
@@ -234,6 +272,11 @@ async def test_events_are_about_the_object_they_name(bench: Bench) -> None:
     )
     assert (about["chat-1"]["reason"], about["chat-1"]["type"]) == ("Alarm", "Warning")
     assert about["chat-1"]["regarding"]["kind"] == "ProfileRollout"
+    rows = [json.loads(row) for row in capsys.readouterr().err.splitlines()]
+    assert [(row["event"], row["level"], row.get("rollout"), row["reason"], row["message"]) for row in rows] == [
+        ("told", "info", None, "CandidateChanged", "Another."),
+        ("told", "warning", "chat-1", "Alarm", "Bad."),
+    ]
 
 
 async def test_a_notice_whose_event_could_not_be_written_is_not_taken_for_told(bench: Bench) -> None:

@@ -198,6 +198,9 @@ async def test_what_the_api_server_refuses_is_told_with_its_words_and_tried_agai
     (told,) = [row for row in logged(capsys) if row["event"] == "api_server_refuses"]
     assert message in told["message"] and told["level"] == "error"
     assert value(one, "reconcile_errors_total", kind="ServingLine", error="Terminal") == 1
+    await until(lambda: events(fake))
+    (event,) = events(fake)
+    assert (event["reason"], event["type"]) == ("CannotGoOn", "Warning") and message in event["note"]
 
 
 async def test_a_store_that_is_away_is_told_once_and_over_once(
@@ -284,3 +287,24 @@ async def test_an_event_that_cannot_be_written_is_written_later(fake: FakeApi, c
     assert [event["reason"] for event in events(fake)] == ["Accepted"]
     await until(lambda: value(one, "notices_total", reason="Accepted") == 1)
     await until(lambda: value(one, "notices_waiting") == 0)
+
+
+async def test_nothing_is_planned_from_a_copy_that_has_not_heard_of_our_own_writes(
+    fake: FakeApi, controller: Make
+) -> None:
+    """Its transitions would be told twice, each with a time of its own."""
+    put(fake, "a")
+    one = controller()
+    planned: list[str] = []
+
+    def plan(seen: LineSnapshot) -> Plan:
+        planned.append(seen.line["metadata"]["resourceVersion"])
+        return generation_seen(seen)
+
+    one.plan = plan
+    fake.fail(Fault("hang", "watch", "servinglines", times=1000))  # what we write is not seen
+    one.start()
+    await until(lambda: written(fake, "a"))
+    one.shelves[0].changed("default/a")
+    await until(lambda: len(one.sights[0].looks) >= 5)
+    assert len(planned) == 1

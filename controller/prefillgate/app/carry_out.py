@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from prefillgate.api.kinds import names
 from prefillgate.api.model import WireModel
+from prefillgate.app.logs import logger
 from prefillgate.app.seams import Leading, Observed, StatusWanted, Works
 from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import Clock
@@ -54,6 +55,7 @@ from prefillgate.reconcile.effects import (
 
 T = TypeVar("T")
 ACTION = "Reconcile"
+UNSEEN_SECONDS = 10.0  # a rollout that no look sees so long after it was made was removed by somebody
 MOST_UNTOLD = 1000  # events that could not be written yet, of all lines
 
 
@@ -101,6 +103,9 @@ class Hand:
     def __init__(self, means: Means) -> None:
         self._means = means
         self._untold: OrderedDict[tuple[str, str], Happening] = OrderedDict()
+        self._made: dict[
+            str, dict[str, float]
+        ] = {}  # uid of a line: of rollouts made for it that no look saw, and when
         self._table: dict[type[Any], Callable[[Cycle, Any], Awaitable[None]]] = {
             StartWork: self._start,
             StopWork: self._stop,
@@ -117,6 +122,18 @@ class Hand:
             RecordOverride: self._record,
             Tell: self._tell,
         }
+
+    def is_behind(self, observed: Observed) -> bool:
+        """Whether a look was made before our copies heard of what we wrote last: a status, or a rollout that we made.
+        What it would lead to was done already, and would be told twice."""
+        snapshot = observed.snapshot
+        things = [snapshot.line, *(each.thing for each in snapshot.rollouts)]
+        uids, now = {uid_of(thing) for thing in things}, self._means.clock.monotonic()
+        made = self._made.pop(uid_of(snapshot.line), {})
+        made = {uid: at for uid, at in made.items() if uid not in uids and now - at < UNSEEN_SECONDS}
+        if made:
+            self._made[uid_of(snapshot.line)] = made
+        return bool(made) or any(self._means.statuses.is_behind(dict(thing)) for thing in things)
 
     async def carry_out(self, observed: Observed, plan: Plan) -> None:
         """All of it, or up to the first failure: the next look begins where this one ended."""
@@ -137,6 +154,7 @@ class Hand:
     def forget(self, uid: str) -> None:
         """An object is gone."""
         self._means.statuses.forget(uid)
+        self._made.pop(uid, None)
 
     async def tell(self, happening: Happening) -> None:
         """An event, now or, where the API server cannot take it, with the next plan."""
@@ -151,6 +169,7 @@ class Hand:
             try:
                 if await self._writing(lambda told=happening: self._means.recorder.emit(told)):  # type: ignore[misc]
                     self._means.told(happening.reason)
+                    _log(happening)
             except NotFound:
                 pass  # its namespace is gone
             except KubeError:
@@ -207,6 +226,7 @@ class Hand:
         body = dict(order.body)
         try:
             made = await self._writing(lambda: self._means.kube.create(PROFILE_ROLLOUTS, body))
+            self._made.setdefault(uid_of(cycle.line), {})[uid_of(made)] = self._means.clock.monotonic()
         except AlreadyExists:
             made = await self._means.kube.get(_ref(body))
             if not _is_same(made, body):
@@ -261,6 +281,13 @@ class Hand:
             return
         type_ = WARNING if order.warning else NORMAL
         await self.tell(Happening(kind, thing, type_, order.reason, ACTION, order.note, order.once))
+
+
+def _log(happening: Happening) -> None:
+    """What people are told stands in the log, too."""
+    about = {"rollout": name_of(happening.obj)} if happening.kind == PROFILE_ROLLOUTS else {}
+    level = "warning" if happening.type == WARNING else "info"
+    getattr(logger(), level)("told", **about, reason=happening.reason, message=happening.note)
 
 
 def wire(status: WireModel) -> Object:

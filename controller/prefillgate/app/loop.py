@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import structlog
 
 from prefillgate.api.kinds import names
+from prefillgate.api.kinds.reasons import EVENTS
 from prefillgate.app.carry_out import ACTION, Hand, NotOurs, TermLost
 from prefillgate.app.logs import Troubles, logger
 from prefillgate.app.metrics import Metrics
@@ -36,7 +37,7 @@ LINE = names.SERVING_LINE.kind
 POLICY = names.PROMOTION_POLICY.kind
 REPLAY_SET = names.REPLAY_SET.kind
 OWN = (LINE, POLICY, REPLAY_SET)
-CONFLICT = Backoff(0.05, 5.0)  # our copy is behind by the milliseconds that a watch takes
+CATCH_UP = Backoff(0.05, 5.0)  # our copy is behind by the milliseconds that a watch takes
 LONGEST_LOOK_SECONDS = 300.0
 API_SERVER = "API server"
 STORE = "evidence store"
@@ -71,7 +72,7 @@ class Loop:
         self._queue = KeyedQueue(self._failed, clock=parts.clock)
         self._seen: dict[str, str] = {}  # uid of each line as last seen
         self._last: dict[str, Object] = {}
-        self._conflicts: dict[str, int] = {}
+        self._waits: dict[str, int] = {}  # looks in a row that were made from a copy that is behind
         self._began: dict[str, float] = {}
         self._telling: set[asyncio.Future[None]] = set()
         self._eventloop = asyncio.get_running_loop()
@@ -140,16 +141,19 @@ class Loop:
             finally:
                 self._began.pop(key, None)
                 self._parts.metrics.looked(kind, self._parts.clock.monotonic() - began)
-            self._conflicts.pop(key, None)
             self._parts.troubles.over(key)
             return after
 
     def _conflict(self, key: str, kind: str, error: Conflict) -> float:
         """Somebody else wrote it since our copy was made: look again, with a copy that is newer by then."""
-        times = self._conflicts[key] = self._conflicts.get(key, 0) + 1
         self._parts.metrics.failed(kind, "Conflict")
-        logger().debug("conflict", times=times, message=str(error))
-        return min(CONFLICT.longest_seconds, CONFLICT.first_seconds * 2.0 ** (min(times, 20) - 1))
+        logger().debug("conflict", message=str(error))
+        return self._soon(key)
+
+    def _soon(self, key: str) -> float:
+        """In how many seconds to look again at what our copy is behind of; a change that is seen asks at once."""
+        times = self._waits[key] = self._waits.get(key, 0) + 1
+        return min(CATCH_UP.longest_seconds, CATCH_UP.first_seconds * 2.0 ** (min(times, 20) - 1))
 
     async def _line(self, name: str) -> float | None:
         parts = self._parts
@@ -160,8 +164,11 @@ class Loop:
                 await parts.hand.write_status(wanted)
             return None
         self._note(name, observed)
+        if parts.hand.is_behind(observed):
+            return self._soon(f"{LINE}/{name}")
         plan = parts.plan(observed.snapshot)
         await parts.hand.carry_out(observed, plan)
+        self._waits.pop(f"{LINE}/{name}", None)
         parts.metrics.saw(name, parts.works.seen(self._seen[name]))
         parts.metrics.waiting(parts.hand.untold)
         if parts.hand.untold:
@@ -185,6 +192,7 @@ class Loop:
     def _gone(self, name: str) -> None:
         uid = self._seen.pop(name, None)
         self._last.pop(name, None)
+        self._waits.pop(f"{LINE}/{name}", None)
         self._parts.metrics.gone(name)
         self._parts.troubles.over(f"{LINE}/{name}")
         if uid is None:
@@ -198,6 +206,7 @@ class Loop:
         if wanted is None:
             return None
         await self._parts.hand.write_status(wanted)
+        self._waits.pop(f"{POLICY}/{name}", None)
         return wanted.look_again_seconds
 
     async def _replay_set(self, name: str) -> float | None:
@@ -205,12 +214,13 @@ class Loop:
         if wanted is None:
             return None
         await self._parts.hand.write_status(wanted)
+        self._waits.pop(f"{REPLAY_SET}/{name}", None)
         return wanted.look_again_seconds
 
     # -- what goes wrong
 
     def _failed(self, key: str, error: Exception) -> None:
-        kind, _, name = key.partition("/")
+        kind = key.partition("/")[0]
         metrics, troubles = self._parts.metrics, self._parts.troubles
         if isinstance(error, TermLost):
             return
@@ -226,35 +236,36 @@ class Loop:
             troubles.note(scope, f"{type(error).__name__}: {error}", "api_server_trouble")
         elif isinstance(error, KubeError):
             metrics.failed(kind, "Terminal")
-            troubles.note(key, f"{type(error).__name__}: {error}", "api_server_refuses", "error", object=key)
+            text = f"{type(error).__name__}: {error}"
+            if troubles.note(key, text, "api_server_refuses", "error", object=key):
+                self._tell(key, "CannotGoOn", text)
         elif isinstance(error, StoreError):
             metrics.failed(kind, "Store")
             troubles.note(STORE, f"{type(error).__name__}: {error}", "store_trouble")
         elif isinstance(error, NotOurs | LookTooLong):
             metrics.failed(kind, "Terminal")
             if troubles.note(key, str(error), "cannot_go_on", "error", object=key):
-                self._tell(name, "CannotGoOn", str(error))
+                self._tell(key, "CannotGoOn", str(error))
         else:
             metrics.failed(kind, "Bug")
             self._bug(key, error)
 
     def _bug(self, key: str, error: Exception) -> None:
         """Something that was not thought of. The line is tried again, and everything else goes on."""
-        kind, _, name = key.partition("/")
         trace = "".join(traceback.format_exception(error))
         where = traceback.extract_tb(error.__traceback__)[-1:] or []
         place = f"{where[0].filename.rsplit('/', 1)[-1]}:{where[0].lineno}" if where else ""
         text = f"{type(error).__name__} at {place}"
         if self._parts.troubles.note(key, text, "bug", "error", object=key, traceback=trace):
-            note = f"A bug of the controller keeps it from looking at this object ({text}). Its log has the traceback."
-            if kind == LINE:
-                self._tell(name, "InternalError", note)
+            self._tell(key, "InternalError", f"{text}. The log of the controller has the traceback.")
 
-    def _tell(self, name: str, reason: str, note: str) -> None:
-        """An event on the line, in its own time: what is told of here may keep events from being written, too."""
+    def _tell(self, key: str, reason: str, detail: str) -> None:
+        """An event on a line, in its own time: what is told of here may keep events from being written, too."""
+        kind, _, name = key.partition("/")
         thing = self._last.get(name)
-        if thing is None:
+        if kind != LINE or thing is None:
             return
+        note = f"{EVENTS[reason].sentence} {detail}"
         once = f"{reason}/{hashlib.sha256(note.encode()).hexdigest()[:16]}"
         telling = asyncio.ensure_future(
             self._parts.hand.tell(Happening(SERVING_LINES, thing, WARNING, reason, ACTION, note, once))

@@ -50,6 +50,12 @@ class StatusWriter:
             self._written.popitem(last=False)
         return written
 
+    def is_behind(self, obj: Object) -> bool:
+        """Whether a copy of an object has not heard yet of what we wrote onto it: what is planned from it was
+        planned before."""
+        last = self._written.get(uid_of(obj))
+        return last is not None and last.read == version_of(obj) != last.made
+
     def forget(self, uid: str) -> None:
         """The object is gone."""
         self._written.pop(uid, None)
