@@ -86,6 +86,8 @@ def test_a_promotion_flips_the_roles_and_the_new_baseline_is_compared_with_itsel
     assert [key[:2] for key in world.fates] == [(B.digest, "Promoted")]
     assert [(each.kind, each.baseline) for each in world.started][-1] == (WorkKind.FLOOR, B.digest)
     assert len(world.rollouts) == 1
+    assert world.told_reasons().count("ProfilePromoted") == 1
+    assert max(len(each.once) for each in world.events) <= 90  # a notice's key holds it whole beside a uid
 
 
 @pytest.mark.parametrize("final", [ROLLS_BACK, HOLDS])

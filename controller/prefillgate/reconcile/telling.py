@@ -6,8 +6,9 @@ A transition is known by what stood before it, so that who is killed and looks a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prefillgate.api.kinds.common import ConditionModel
 from prefillgate.api.kinds.common import Notice as NoticeTold
@@ -21,7 +22,7 @@ from prefillgate.reconcile.effects import Effect, KeepNotice, Tell
 from prefillgate.reconcile.naming import book_line
 from prefillgate.reconcile.seen import LineView, RolloutView
 
-LONGEST_NOTE, LONGEST_KEY, MOST_NOTICES = 1000, 128, 20
+LONGEST_NOTE, LONGEST_KEY, LONGEST_ONCE, MOST_NOTICES = 1000, 128, 90, 20  # a key is a uid and what makes it one
 _PERMISSIONS = (ConditionType.PROMOTION_ALLOWED, ConditionType.ROLLBACK_ALLOWED)
 OF_LINE = (
     *(ConditionType.ACCEPTED, ConditionType.ENDPOINTS_READY, ConditionType.INSTRUMENT_CHECKED, ConditionType.GATING),
@@ -51,6 +52,7 @@ class Said:
 
     def tell(self, tell: Tell, weighty: bool = False) -> None:
         """Say it, once."""
+        tell = replace(tell, once=_short(tell.once))
         if all((each.once, each.rollout) != (tell.once, tell.rollout) for each in self.events):
             self.events.append(tell)
             if weighty:
@@ -161,6 +163,13 @@ def _mirrored(before: Sequence[NoticeTold] | None, rows: Iterable[Notice], rollo
             message = bounded(row.body, LONGEST_LINE)
             found[row.key] = NoticeTold(key=row.key, at=moment(row.made_at), message=message)
     return sorted(found.values(), key=lambda each: (each.at, each.key))[-MOST_NOTICES:]
+
+
+def _short(once: str) -> str:
+    """What makes a telling one, short enough for a notice's key to hold it whole: after a kill it is told by that."""
+    if len(once) <= LONGEST_ONCE:
+        return once
+    return f"{once[:40]}/{hashlib.sha256(once.encode()).hexdigest()[:32]}"
 
 
 def _mark(tell: Tell) -> str:
