@@ -377,6 +377,8 @@ def test_one_that_never_could_begin_holds_at_its_deadline_and_is_not_rejected() 
     world.down = {}
     world.settle()
     assert list(world.rollouts) == [name] and judges(world) == []
+    world.propose(A).propose(B)
+    assert list(world.rollouts) == [name, f"{name}-2"] and len(judges(world)) == 1
 
 
 def test_a_replay_that_runs_ends_itself_at_the_deadline_it_was_given() -> None:

@@ -12,7 +12,7 @@ from prefillgate.reconcile.acceptance import rollout_accepted
 from prefillgate.reconcile.findings import Finding
 from prefillgate.reconcile.naming import digits_of, rerun_name, rollout_name, seed_of
 from prefillgate.reconcile.remembered import Remembered
-from prefillgate.reconcile.seen import LineView, RolloutView, slot_of, wire_template
+from prefillgate.reconcile.seen import LineView, RolloutView, slot_of, wire, wire_template
 from prefillgate.reconcile.told_settings import as_written, differences_in_words, settings_told, wire_settings
 
 OF_A_DRY_RUN = ("PassedDryRun", "FailedDryRun")
@@ -77,7 +77,8 @@ def _unbound(view: LineView, rollout: RolloutView) -> bool:
 
 def _is_due(view: LineView, last: RolloutView | None, remembered: Remembered) -> bool:
     """Whether the candidate is to be judged without being asked: it never was, or what was begun came to no end of its
-    own. What could not be measured is not tried again by itself, nor what was rejected."""
+    own. What said nothing of it (it could not be measured, or took no requests) is tried again once it comes back after
+    another one. What was rejected never is."""
     assert view.candidate is not None
     if remembered.rejection_of(view.candidate.profile) is not None:
         return False
@@ -89,7 +90,11 @@ def _is_due(view: LineView, last: RolloutView | None, remembered: Remembered) ->
     if reason in OF_A_DRY_RUN:
         return not view.dry_run
     before_this_baseline = view.promoted is not None and (last.before.ended_at or "") < view.promoted.since
-    return reason == "Superseded" or (reason == "Promoted" and before_this_baseline)
+    if reason == "Promoted":
+        return before_this_baseline
+    known = view.before.candidate
+    is_back = known is None or not view.is_candidate(wire(known))
+    return reason == "Superseded" or is_back
 
 
 def reason_of(rollout: RolloutView) -> str | None:
