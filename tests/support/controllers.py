@@ -51,7 +51,8 @@ def line(name: str, space: str = "default", **spec: Any) -> Object:
 def settings(folder: Any, **flags: str) -> Settings:
     """As the command reads them, with a quick Lease and any free port."""
     usual = {"namespace": "default", "store": str(folder / "store"), "listen": "127.0.0.1:0", **QUICK}
-    return read_settings({**usual, **flags}, {})
+    secret = {"PREFILLGATE_SEAL_KEY": flags.pop("seal_key")} if "seal_key" in flags else {}
+    return read_settings({**usual, **flags}, secret)
 
 
 @dataclass
