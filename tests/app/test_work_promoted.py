@@ -133,6 +133,28 @@ def test_small_replays_after_a_promotion_add_up_and_their_alarm_without_a_previo
     asyncio.run(story())
 
 
+def test_answers_that_the_floor_saw_cut_raise_no_alarm_after_the_promotion(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        lines = looks.work.set_path.read_text(encoding="utf-8").replace('"max_tokens": 200', '"max_tokens": 4')
+        looks.work.set_path.write_text(lines, encoding="utf-8")
+        async with room(tmp_path / "stores") as here:
+            here.works.start(floor(), looks.observed())
+            seen = await here.until(ended, FLOOR)
+            assert seen.floor is not None and seen.floor.sound is True
+            here.works.start(watch("watch-000000000000-cccccccc-1"), looks.observed())
+            blind = await here.until(ended, "watch-000000000000-cccccccc-1")
+            looks.book = BookSeen(floor=Floor("a", OLD, "0" * 64, FLOOR, 0.0, True, ""))
+            here.works.start(watch(FIRST), looks.observed())
+            seeing = await here.until(ended, FIRST)
+        assert blind.watch is not None and seeing.watch is not None
+        assert (blind.watch.alarm, seeing.watch.alarm, seeing.watch.prefills) == (True, False, 4)
+
+    asyncio.run(story())
+
+
 def test_an_alarm_after_a_promotion_is_answered_on_the_previous_workload_that_was_kept(
     healthy: SimulatedServer, tmp_path: Path
 ) -> None:

@@ -395,10 +395,10 @@ def test_the_command_measures_a_floor_and_a_run_goes_by_it(healthy: SimulatedSer
         assert (run.code, run.json["floor"]["store"]) == (0, "floor.db"), run.said
         dry = work.child(*by_floor, "--dry-run", "--cell-seconds", "1", "--json")
     assert dry.json["prefills"]["second_pass"] == 0
+    assert dry.json["minutes"]["with_aa"] is None
     assert dry.json["floor"].startswith("Floor of floor.db (run set-")
-    assert (
-        "goes by          Floor of floor.db" in work.child(*by_floor, "--dry-run", "--cell-seconds", "1").out.decode()
-    )
+    page = work.child(*by_floor, "--dry-run", "--cell-seconds", "1").out.decode()
+    assert "goes by          Floor of floor.db" in page and "A/A check" not in page
 
 
 def test_a_broken_floor_is_exit_one_and_its_next_command_is_a_new_floor(tmp_path: Path) -> None:

@@ -254,6 +254,22 @@ def test_a_stored_baseline_may_be_a_run_of_a_database(
     assert said("explain", second)[0] == 0
 
 
+def test_a_floor_and_its_run_may_be_runs_of_a_database(
+    database: str, tmp_path: Path, healthy: SimulatedServer, said: Callable[..., Said]
+) -> None:
+    work = bench(tmp_path)
+    floor, run = f"{database}?run=floor", f"{database}?run=by-floor"
+    asked = ("--replay-set", "set.jsonl", "--policy", "policy.yaml")
+    measured = work.child("floor", "--baseline", healthy.url, *asked, "--store", floor)
+    assert measured.code == 0, measured.said
+    with start_simulated(seed=2, text_seed=9) as candidate:
+        judged = work.child(*work.arguments(healthy.url, candidate.url, "--store", run, "--floor", floor, "--json"))
+        missing = work.child(*work.arguments(healthy.url, candidate.url, "--floor", f"{database}?run=y"))
+    assert (judged.code, judged.json["floor"]["store"]) == (0, "floor"), judged.said
+    assert (missing.code, "there is no run y" in missing.said) == (2, True)
+    assert said("decide", floor)[0] == 0
+
+
 def test_a_run_file_names_a_run_of_a_database(database: str, tmp_path: Path, healthy: SimulatedServer) -> None:
     work = bench(tmp_path)
     with start_simulated(seed=2, text_seed=9) as candidate:

@@ -131,6 +131,16 @@ def test_before_anything_is_measured_a_floor_shows_nothing() -> None:
     assert own_floor(bare) == StoredFloor(None, "run", 0.0, 0.0, 0, 0)
 
 
+def test_of_several_lives_of_the_baseline_the_last_one_tells_its_build() -> None:
+    gate = Gate()
+    gate.apply(fitted_plan(planned(STANDARD, shape=FLOOR)))
+    gate.apply(epoch(BASELINE, build=None, model=None))
+    gate.apply(epoch(BASELINE, "e2", build="b7", model="m7", weights="w7"))
+    found = own_floor(gate)
+    assert found is not None
+    assert (found.build, found.model, found.weights) == ("b7", "m7", "w7")
+
+
 def test_a_run_that_judges_a_candidate_has_no_floor_of_its_own() -> None:
     gate = Gate()
     gate.apply(planned())
@@ -243,6 +253,7 @@ def test_what_is_not_known_of_a_floor_is_not_said() -> None:
     assert floor_sentence(bare) == (
         "Floor of f.db (run r, under an hour old), the baseline against itself: 1 of 4 fresh prefills bad."
     )
+    assert floor_sentence(replace(bare, noise_cv=0.95)).endswith("decode speed varies by 95.0 % from cell to cell.")
     assert bare.identical_share is None
     assert replace(bare, identical=None, compared=3).identical_share is None
     assert replace(bare, identical=0, compared=4).identical_share == 0.0

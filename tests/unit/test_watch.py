@@ -24,7 +24,7 @@ from prefillgate.core.schedule import RunCell, Separate, StartReplicate, Stop, W
 from prefillgate.core.shape import Shape
 from prefillgate.core.snapshot import clean_prefills_needed, finished_by, take_snapshot
 from prefillgate.core.verdict import Outcome
-from prefillgate.core.watch import Watched, next_watching, watched
+from prefillgate.core.watch import Watched, bad_cases, next_watching, watched
 from tests.support.journals import Stepper, cell, epoch, measure, outcome, planned, score, screen
 
 ALONE = Shape(candidate_alone=True)
@@ -122,6 +122,32 @@ def test_only_fresh_units_of_the_promoted_profile_with_a_known_outcome_step_the_
     assert (seen.prefills, seen.bad_prefills) == (2, 1)
     assert seen.levels == (pytest.approx(BAD + CLEAN),)
     assert seen.peak == pytest.approx(BAD)
+
+
+def test_the_peak_of_a_replay_is_that_of_the_highest_flag_and_levels_must_fit_the_flags() -> None:
+    policy = replace(STANDARD, flags=(Flag("one", ("a",)), Flag("two", ("b",))))
+    seen = watched([], policy, Watching(8, (1.0, 3.0)))
+    assert (seen.peak, seen.levels, seen.alarmed) == (3.0, (1.0, 3.0), False)
+    with pytest.raises(ValueError, match="zip"):
+        watched(classify([cell(bad=True)]), policy, Watching(8, (1.0,)))
+
+
+def test_bad_cases_are_remembered_while_any_level_is_above_nothing() -> None:
+    seen = Watched(4, 1, (0.0, 0.5), 2.0, False, ("c4",))
+    before = Watching(4, bad_cases=("c1", "c4"))
+    assert bad_cases(before, seen) == ("c4", "c1")
+    assert next_watching(before, seen, "run", 4).bad_cases == ("c4", "c1")
+    assert next_watching(before, replace(seen, levels=(0.0, 0.0)), "run", 4).bad_cases == ()
+    assert next_watching(before, replace(seen, alarmed=True), "run", 4).bad_cases == ()
+    gate = fresh(watching_gate(Watching(20)), True, True, False, *[False] * 11)
+    assert seen_by(gate).levels == (pytest.approx(2 * BAD + 12 * CLEAN) if 2 * BAD + 12 * CLEAN > 0 else 0.0,)
+    assert len(seen_by(gate).bad_cases) == 2
+
+
+def test_what_nothing_is_told_of_is_nothing() -> None:
+    assert Watching(8) == Watching(8, (), 0, 0, 0, 0, (), None, False)
+    assert Trigger("w", ("c1",)) == Trigger("w", ("c1",), None, (), 0, 0, False)
+    assert not planned(watching=Watching(8)).answers_cut
 
 
 # The alarm

@@ -106,8 +106,9 @@ class Carrier:
 
     def _watch(self, asked: Asked, request: RunRequest) -> WatchRequest:
         order = asked.order
+        floor = self._floor(asked, self._store(asked, order.key))  # it knows whether answers are always cut
         return WatchRequest(
-            request,
+            replace(request, floor=floor),
             order.prefills or 1,
             after=None if order.after is None else self._store(asked, order.after),
             replicate=self._store(asked, replicate_run(order.key)),

@@ -55,6 +55,8 @@ def dry_run(request: RunRequest, options: dict[str, Any]) -> int:
         paces = given_paces(request, seconds) if timed is None else paces_of(timed, request.replay_set)
         plan = timed_plan(request, paces)
     document = plan_document(planned) | minutes_document(plan, timed, limit) | {"stored_baseline": shown}
+    if floor is not None and document["minutes"] is not None:
+        document["minutes"]["with_aa"] = None  # the floor stands for that check
     document["floor"] = None if floor is None else floor_sentence(floor)
     document["gateway"] = None if request.gateway is None else request.gateway.url
     click.echo(json.dumps(document, indent=2) if options["as_json"] else _page(planned, document, plan))

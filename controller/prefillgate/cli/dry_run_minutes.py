@@ -55,7 +55,7 @@ def minutes_rows(document: dict[str, Any], plan: TimedPlan | None) -> Iterator[R
         ("at_cap", f"at the cap of {plan.policy.budget} prefills, without the gaps before replicates"),
     ):
         span = spans[name]
-        if span is not None:
+        if span is not None and document["minutes"][name] is not None:
             yield "minutes", f"{words_of(span)} {words}"
 
 

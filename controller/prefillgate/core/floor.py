@@ -6,8 +6,6 @@ sound: a broken one judges nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from prefillgate.core.cells import BASELINE
 from prefillgate.core.decision import Reason, decide
 from prefillgate.core.distrust import checks_fail_on_baseline
@@ -76,22 +74,22 @@ def own_floor(gate: Gate) -> StoredFloor | None:
     """What a floor's run itself shows so far, sound or not; None for any other run."""
     if not gate.plan.shape.baseline_alone:
         return None
-    shown = _shown(gate, None, 0.0)
-    return replace(shown, taken_at=shown.measured_at)
+    return _shown(gate, None, None)
 
 
-def _shown(stored: Gate, store: str | None, at: float) -> StoredFloor:
+def _shown(stored: Gate, store: str | None, at: float | None) -> StoredFloor:
     passes = [e.cell for e in stored.scored if e.purpose in (Purpose.BASELINE_PASS, Purpose.AA)]
     mine = {id(cell) for cell in passes}
     fresh = [item.cell for item in stored.classified() if item.cell_class is CellClass.FRESH and id(item.cell) in mine]
     found = instrument_of(stored)
     seen = stored.epochs[BASELINE][-1] if stored.epochs[BASELINE] else None
     ends = [cell.ended_at for cell in passes if cell.ended_at is not None]
+    measured_at = max(ends, default=stored.plan.started_at)
     return StoredFloor(
         store=store,
         run_id=stored.plan.run_id,
-        measured_at=max(ends, default=stored.plan.started_at),
-        taken_at=at,
+        measured_at=measured_at,
+        taken_at=measured_at if at is None else at,
         prefills=len(fresh),
         bad_prefills=sum(bool(cell.outcome()) for cell in fresh),
         noise_cv=measured_cv(stored),
