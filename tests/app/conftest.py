@@ -31,8 +31,8 @@ async def controller(fake: FakeApi, tmp_path: Path) -> AsyncIterator[Callable[..
     path.write_text(yaml.safe_dump(fake.kubeconfig()), encoding="utf-8")
     set_up_logs("debug", "json")
 
-    def make(folder: str = "one", **flags: str) -> Controller:
-        made.append(Controller(settings(tmp_path / folder, **{"kubeconfig": str(path), **flags})))
+    def make(folder: str = "one", real: bool = False, **flags: str) -> Controller:
+        made.append(Controller(settings(tmp_path / folder, **{"kubeconfig": str(path), **flags}), real=real))
         return made[-1]
 
     yield make

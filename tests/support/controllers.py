@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prefillgate.api.kinds.line_status import ServingLineStatus
+from prefillgate.app.make import makers
 from prefillgate.app.process import Makers, Process, Surroundings
 from prefillgate.app.seams import Changed, Leading, Observed, StatusWanted, Touched, Works
 from prefillgate.app.settings import Settings, read_settings
@@ -184,9 +185,11 @@ class Controller:
     hook: Callable[[str], Any] | None = None
     snapshot: Callable[[LineSnapshot], LineSnapshot] = lambda seen: seen
     observing: Callable[[Touched], Any] | None = None
+    real: bool = False  # made as the command does it, without stand-ins
 
     def __post_init__(self) -> None:
-        self.process = Process(self.settings, Makers(self._observer, self._works, self._plan))
+        parts = makers() if self.real else Makers(self._observer, self._works, self._plan)
+        self.process = Process(self.settings, parts)
         self.task: asyncio.Task[bool] | None = None
 
     def _plan(self, snapshot: LineSnapshot) -> Plan:

@@ -1,0 +1,157 @@
+"""What the command puts together: each setting reaches the part that it is for, seen on what becomes of objects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prefillgate.app.work import ThreadWorks
+from prefillgate.kube.objects import CONFIG_MAPS, REPLAY_SETS, SERVING_LINES, Kind
+from tests.support.controllers import Controller
+from tests.support.fake_api import FakeApi
+from tests.support.fake_api.store import Object, Write
+from tests.support.manual_clock import until
+from tests.support.runs import write_set
+from tests.support.simulated import SimulatedServer
+
+Make = Callable[..., Controller]
+USER = Write("somebody")
+
+
+def put(fake: FakeApi, kind: Kind, name: str, space: str = "default", **fields: Any) -> None:
+    thing = {"metadata": {"name": name, "namespace": space}, **fields}
+    fake.store.create(fake._of(kind), space, thing, USER)
+
+
+def status(fake: FakeApi, kind: Kind, name: str, space: str = "default") -> Object:
+    found: Object = fake.store.objects[kind.plural, space, name].get("status") or {}
+    return found
+
+
+def accepted(fake: FakeApi, kind: Kind, name: str, space: str = "default") -> tuple[str, str, str] | None:
+    found = status(fake, kind, name, space).get("conditions", [])
+    return next((tuple(e[k] for k in ("status", "reason", "message")) for e in found if e["type"] == "Accepted"), None)
+
+
+def arm(url: str, *args: str) -> Object:
+    profile = {"image": "ghcr.io/ggml-org/llama.cpp:server-b7100", "args": ["-m", "m.gguf", *args]}
+    return {"profile": profile, "endpoint": {"url": url}}
+
+
+def put_line(fake: FakeApi, folder: Path, url: str, *args: str, space: str = "default") -> None:
+    """A line of servers outside the cluster, whose profiles are the same, and its cases."""
+    text = write_set(folder / "set.jsonl", 3, 20).read_text(encoding="utf-8")
+    put(fake, CONFIG_MAPS, "cases", space, data={"cases.jsonl": text})
+    put(fake, REPLAY_SETS, "cases", space, spec={"configMap": {"name": "cases"}})
+    spec = {"baseline": arm(url, *args), "candidate": arm(url, *args), "replaySetRef": {"name": "cases"}}
+    put(fake, SERVING_LINES, "chat", space, spec={**spec, "suspend": True})
+
+
+async def test_only_the_namespaces_that_are_named_are_watched(fake: FakeApi, controller: Make, tmp_path: Path) -> None:
+    put_line(fake, tmp_path, "http://10.88.0.1:1")
+    put_line(fake, tmp_path, "http://10.88.0.1:1", space="kube-system")
+    controller(real=True, watch_namespaces="kube-system").start()
+    await until(lambda: accepted(fake, SERVING_LINES, "chat", "kube-system"))
+    lists = [call for call in fake.calls if call == ("list", "servinglines")]
+    assert len(lists) == 1
+    assert status(fake, SERVING_LINES, "chat") == {}
+
+
+async def test_a_replay_set_on_the_volume_is_found_in_its_folder(
+    fake: FakeApi, controller: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "sets" / "default").mkdir(parents=True)
+    write_set(tmp_path / "sets" / "default" / "a.jsonl", 4, 20)
+    put(fake, REPLAY_SETS, "a", spec={"volume": {"path": "a.jsonl"}})
+    controller(real=True, replay_sets=str(tmp_path / "sets")).start()
+    await until(lambda: status(fake, REPLAY_SETS, "a").get("cases"))
+    assert status(fake, REPLAY_SETS, "a")["cases"] == 4
+
+
+@pytest.mark.parametrize(
+    ("host", "flags", "reason"),
+    [
+        ("127.0.0.1", {}, "EndpointForbidden"),
+        ("127.0.0.1", {"allow_address": "127.0.0.0/8"}, "Accepted"),
+        ("10.88.0.1", {}, "Accepted"),
+        ("10.88.0.1", {"deny_address": "10.0.0.0/8"}, "EndpointForbidden"),
+    ],
+)
+async def test_addresses_are_allowed_and_denied(
+    host: str, flags: dict[str, str], reason: str, fake: FakeApi, controller: Make, tmp_path: Path
+) -> None:
+    put_line(fake, tmp_path, f"http://{host}:1")
+    controller(real=True, **flags).start()
+    await until(lambda: (accepted(fake, SERVING_LINES, "chat") or ("", "", ""))[1] == reason)
+
+
+async def test_credentials_are_sealed_under_the_key_that_is_given(
+    fake: FakeApi, controller: Make, tmp_path: Path
+) -> None:
+    put_line(fake, tmp_path, "http://10.88.0.1:1", "--api-key", "hunter22hunter22")
+    digests = []
+    for key in ("0123456789abcdef", "0123456789abcdef", "fedcba9876543210"):
+        one = controller(real=True, seal_key=key).start()
+        await until(lambda: status(fake, SERVING_LINES, "chat").get("promotedProfile"))
+        digests.append(status(fake, SERVING_LINES, "chat")["promotedProfile"]["digest"])
+        await one.stop()
+        thing = fake.store.objects["servinglines", "default", "chat"]
+        bare = {name: value for name, value in thing.items() if name != "status"}
+        fake.store.update(fake._of(SERVING_LINES), "default", "chat", bare, Write("somebody", subresource="status"))
+    assert digests[0] == digests[1] != digests[2]
+    assert "hunter22" not in json.dumps([status(fake, SERVING_LINES, "chat")])
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_so_many_refusals_in_a_row_make_a_server_unreachable(
+    attempts: int, fake: FakeApi, controller: Make, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(1)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    put_line(fake, tmp_path, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    controller(real=True, reach_attempts=str(attempts), allow_address="127.0.0.1").start()
+
+    def reason() -> str:
+        found = status(fake, SERVING_LINES, "chat").get("conditions", [])
+        return next((each["reason"] for each in found if each["type"] == "EndpointsReady"), "")
+
+    await until(lambda: reason() not in ("", "Probing"))
+    assert (reason(), len(asked)) == ("EndpointUnreachable", attempts)
+    server.close()
+
+
+async def test_so_many_replays_run_at_once(fake: FakeApi, controller: Make) -> None:
+    one = controller(real=True, concurrent_replays="7").start()
+    await until(lambda: one.process._loop)
+    assert one.process._loop is not None
+    works = one.process._loop._parts.works
+    assert isinstance(works, ThreadWorks) and works._settings.most_at_once == 7
+
+
+async def test_what_a_replay_says_is_logged_with_line_work_and_term(
+    fake: FakeApi, controller: Make, healthy: SimulatedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_line(fake, tmp_path, healthy.url)
+    thing = fake.store.objects["servinglines", "default", "chat"]
+    spec = {**thing["spec"], "suspend": False}
+    fake.store.update(fake._of(SERVING_LINES), "default", "chat", {**thing, "spec": spec}, USER)
+    controller(real=True, allow_address="127.0.0.1").start()
+    said = []
+
+    def replay_said() -> bool:
+        said.extend(json.loads(row) for row in capsys.readouterr().err.splitlines())
+        return any(row["event"] == "replay_seed" for row in said)
+
+    await until(replay_said)
+    row = next(row for row in said if row["event"] == "replay_seed")
+    assert row["line"] == "default/chat" and row["work"].startswith("floor-")
