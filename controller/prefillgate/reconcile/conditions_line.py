@@ -10,7 +10,7 @@ from prefillgate.api.kinds.reasons import CONDITIONS_OF, ROWS, ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.core.decision import Reason
 from prefillgate.reconcile.candidates import OF_A_DRY_RUN, Candidacy
-from prefillgate.reconcile.findings import Finding, as_finding
+from prefillgate.reconcile.findings import Finding, finding_in
 from prefillgate.reconcile.remembered import Remembered
 from prefillgate.reconcile.restated import NO_ROLLOUT, NOT_STARTED
 from prefillgate.reconcile.seen import LineView, wire
@@ -140,7 +140,7 @@ def _reason(status: ProfileRolloutStatus | None) -> str | None:
 def _answers(facts: LineFacts) -> list[Finding]:
     """Alarm and permissions: the watch's where it says anything, else those of the rollout shown."""
     status = facts.status_shown
-    told = {each.type: each for each in (status.conditions or ())} if status is not None else {}
+    told = None if status is None else status.conditions
     reason = NO_ROLLOUT if facts.shown is None else NOT_STARTED
     found = []
     for kind, nothing in (
@@ -148,8 +148,7 @@ def _answers(facts: LineFacts) -> list[Finding]:
         (ConditionType.PROMOTION_ALLOWED, reason),
         (ConditionType.ROLLBACK_ALLOWED, reason),
     ):
-        condition = told.get(kind)
-        found.append(Finding(kind, "False", nothing) if condition is None else as_finding(condition))
+        found.append(finding_in(told, kind) or Finding(kind, "False", nothing))
     if facts.watch_alarm is not None:
         found[0] = facts.watch_alarm
     if facts.watch_rollback and facts.shows_the_promoted:
@@ -166,17 +165,16 @@ def behind_of(facts: LineFacts) -> Finding:
     if book.trouble is not None:
         return Finding(kind, "Unknown", "StoreUnreachable", book.trouble)
     status = facts.status_shown
-    shown = {each.type: each for each in (status.conditions or ())} if status is not None else {}
-    of_rollout = shown.get(kind)
-    if of_rollout is not None and of_rollout.status == "True":
-        return as_finding(of_rollout)
+    of_rollout = None if status is None else finding_in(status.conditions, kind)
+    if of_rollout is not None and of_rollout.holds:
+        return of_rollout
     if facts.remembered.lost:
         return Finding(kind, "True", "StoreBehind")
     before = next((each for each in view.before.conditions or () if each.type == kind), None)
     if before is not None and before.status == "True":
         started = None if status is None else status.started_at
         if started is None or started <= before.last_transition_time:
-            return as_finding(before)
+            return Finding(kind, "True", "StoreBehind")
     return Finding(kind, "False", "StoreCurrent")
 
 

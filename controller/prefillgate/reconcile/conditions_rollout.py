@@ -8,7 +8,7 @@ from prefillgate.api.kinds.names import PROFILE_ROLLOUT
 from prefillgate.api.kinds.reasons import CONDITIONS_OF, ROWS, ConditionType
 from prefillgate.api.kinds.rollout_status import DecisionStatus, ProfileRolloutStatus
 from prefillgate.core.decision import Reason
-from prefillgate.reconcile.findings import Finding, as_finding
+from prefillgate.reconcile.findings import Finding, finding_in
 from prefillgate.reconcile.lifecycle import Ground, Life
 from prefillgate.reconcile.seen import RolloutView
 
@@ -39,10 +39,7 @@ def rollout_findings(ground: Ground, life: Life, told: ProfileRolloutStatus) -> 
 
 def standing(rollout: RolloutView, kind: ConditionType) -> Finding | None:
     """A condition as the rollout's status has it."""
-    for each in rollout.before.conditions or ():
-        if each.type == kind and (kind, each.reason) in ROWS:
-            return as_finding(each)
-    return None
+    return finding_in(rollout.before.conditions, kind)
 
 
 def _surroundings(ground: Ground) -> Iterator[Finding]:

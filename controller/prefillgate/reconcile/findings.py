@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from prefillgate.api.kinds.common import ConditionModel
-from prefillgate.api.kinds.reasons import ConditionType, Status, condition_of, merged, saying
+from prefillgate.api.kinds.reasons import ROWS, ConditionType, Status, condition_of, merged, saying
 from prefillgate.reconcile.overrides import OverriddenRow
+
+_KINDS = {kind.value: kind for kind in ConditionType}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,19 @@ def as_conditions(
     return merged(before or (), now)
 
 
-def as_finding(condition: ConditionModel) -> Finding:
-    """A condition that stands, as it was found: its message begins with its reason's sentence."""
-    kind = ConditionType(condition.type)
-    made = condition_of(kind, condition.status, condition.reason, at=condition.last_transition_time, generation=0)
-    return Finding(kind, condition.status, condition.reason, condition.message.removeprefix(made.message).strip())
+def as_finding(condition: ConditionModel) -> Finding | None:
+    """A condition that stands, as it was found: its message begins with its reason's sentence. None where the table has
+    no such row: another version of the controller wrote it."""
+    kind = _KINDS.get(condition.type)
+    row = None if kind is None else ROWS.get((kind, condition.reason))
+    if row is None or condition.status not in row.statuses:
+        return None
+    return Finding(row.type, condition.status, condition.reason, condition.message.removeprefix(row.sentence).strip())
+
+
+def finding_in(conditions: Iterable[ConditionModel] | None, kind: ConditionType) -> Finding | None:
+    """A condition of a status by its type, where the table has it."""
+    return next((found for each in conditions or () if each.type == kind and (found := as_finding(each))), None)
 
 
 def _condition(finding: Finding, at: str, generation: int) -> ConditionModel:

@@ -174,7 +174,7 @@ def not_accepted(g: Ground) -> Life | None:
     if g.accepted.holds:
         return None
     if g.accepted.status == "Unknown":
-        return Life(g.evidence, g.evidence, _not_started(g))
+        return Life(g.evidence, g.evidence, _not_started(g), may_run=not g.view.suspended)
     told = restated.held(Reason.SPEC_INVALID, g.accepted.detail, g.evidence, g.view.now)
     return _late(g) or Life(told, g.evidence, _not_started(g), look_at=_deadline(g))
 

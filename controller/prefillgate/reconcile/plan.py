@@ -156,6 +156,8 @@ def _starts(look: Look, lives: Mapping[str, Life]) -> list[Effect]:
 
 def _stops(look: Look, lives: Mapping[str, Life]) -> list[Effect]:
     """What runs and may not."""
+    if look.accepted.status == "Unknown" and not (look.view.suspended or look.view.deleting):
+        return []  # something was not read yet: no reason to end anything
     allowed = {each.uid for each in look.view.rollouts if each.name in lives and lives[each.name].may_run}
     if look.floor is not None and look.may_work:
         allowed.add(look.floor.key)

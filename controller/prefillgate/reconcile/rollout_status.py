@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from prefillgate.api.kinds.common import ConditionModel
 from prefillgate.api.kinds.moments import moment, seconds_of
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.rollout_status import (
@@ -22,7 +23,7 @@ from prefillgate.api.kinds.rollout_status import (
 from prefillgate.reconcile.answer import LONGEST_SUMMARY, Answer, bounded
 from prefillgate.reconcile.candidates import differences_of
 from prefillgate.reconcile.conditions_rollout import permissions, rollout_findings, standing
-from prefillgate.reconcile.findings import Finding, as_conditions, as_finding
+from prefillgate.reconcile.findings import Finding, as_conditions
 from prefillgate.reconcile.lifecycle import Ground, Life, said_by_a_person, success_of
 from prefillgate.reconcile.naming import digits_of
 from prefillgate.reconcile.seen import (
@@ -47,6 +48,7 @@ def status_of_life(ground: Ground, life: Life) -> ProfileRolloutStatus:
     evidence = life.evidence if answer is not None or life.answer is None else ground.evidence
     decision = life.decision if life.decision != life.evidence else evidence
     decision = settled(before.decision, decision)
+    started = before.started_at or _started(rollout, answer)
     told = before.model_copy(
         update={
             "observed_generation": rollout.generation,
@@ -60,9 +62,9 @@ def status_of_life(ground: Ground, life: Life) -> ProfileRolloutStatus:
             "override": ground.override,
             "last_handled_override": ground.handled or before.last_handled_override,
             **({} if answer is None else _numbers(rollout, answer)),
-            "started_at": before.started_at or _started(rollout, answer),
+            "started_at": started,
             "ended_at": _ended(ground, life),
-            "deadline_at": _deadline(ground),
+            "deadline_at": _deadline(ground, started),
             "superseded_by": life.by,
         }
     )
@@ -133,8 +135,14 @@ def _ended(ground: Ground, life: Life) -> str | None:
     return moment(max(at, since or 0.0))
 
 
-def _deadline(ground: Ground) -> str | None:
-    return None if ground.deadline is None else moment(ground.deadline)
+def _deadline(ground: Ground, started: str | None) -> str | None:
+    """By the line, from the making of the rollout on, or by the policy, from its first cell on."""
+    policy, began = ground.view.snapshot.policy, seconds_of(started)
+    by_policy = None
+    if policy is not None and policy.deadline_seconds is not None and began is not None:
+        by_policy = began + policy.deadline_seconds
+    times = [each for each in (ground.deadline, by_policy) if each is not None]
+    return moment(min(times)) if times else None
 
 
 def _summary(ground: Ground) -> str | None:
@@ -198,7 +206,7 @@ def status_of_ended(ground: Ground) -> ProfileRolloutStatus:
     override = ground.override
     decision = evidence if override is None else said_by_a_person(ground.view, evidence, override)
     decision = settled(before.decision, decision)
-    found: dict[str, Finding] = {each.type: as_finding(each) for each in before.conditions or ()}
+    found: dict[str, Finding | ConditionModel] = {each.type: each for each in before.conditions or ()}
     found |= {each.type: each for each in (*permissions(decision), ground.overridden, _ending(ground, evidence))}
     return told.model_copy(
         update={

@@ -41,6 +41,7 @@ _WEIGHTY = {
     ConditionType.ROLLBACK_ALLOWED: ("CandidateUnavailable",),
     ConditionType.SUCCEEDED: (*("Promoted", "PassedDryRun", "FailedDryRun", "Held", "NotMeasured", "RollbackAllowed"),),
 }
+_TOLD_BY_ANOTHER = {(ConditionType.SCREENED, "NotStarted"), (ConditionType.SUCCEEDED, "Superseded")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,9 @@ def transitions(
     it is a warning."""
     known = {each.type: each for each in before or ()}
     for condition in now:
-        kind = ConditionType(condition.type)
+        kind = next((each for each in kinds if each == condition.type), None)
         old = known.get(condition.type)
-        if kind not in kinds or not _is_news(kind, old, condition):
+        if kind is None or (kind, condition.reason) not in ROWS or not _is_news(kind, old, condition):
             continue
         note = condition.message if rollout is None else _of_rollout(kind, condition, rollout[1])
         since = "" if old is None else f"{old.reason}@{old.last_transition_time}"
@@ -96,6 +97,8 @@ def event(reason: str, note: str, once: str, rollout: str | None = None) -> Tell
 
 
 def _is_news(kind: ConditionType, old: ConditionModel | None, now: ConditionModel) -> bool:
+    if (kind, now.reason) in _TOLD_BY_ANOTHER:
+        return False
     warns = ROWS[kind, now.reason].warning
     if kind in _PERMISSIONS:
         was = "False" if old is None else old.status

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from prefillgate.api.kinds.line_status import WatchSeen
 from prefillgate.api.kinds.moments import moment, seconds_of
-from prefillgate.api.kinds.reasons import ROWS, ConditionType
+from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.core.decision import Reason
 from prefillgate.evidence.book_rows import Watch
 from prefillgate.reconcile.answer import LONGEST_LINE, LONGEST_WORD, bounded
 from prefillgate.reconcile.effects import Effect, EndWatch, KeepWatch, StartWork
-from prefillgate.reconcile.findings import Finding, as_finding
+from prefillgate.reconcile.findings import Finding, finding_in
 from prefillgate.reconcile.floor_due import may_start_again
 from prefillgate.reconcile.naming import book_line, seed_of, watch_key, watch_number
 from prefillgate.reconcile.seen import LineView
@@ -86,9 +86,7 @@ def watch_of(view: LineView, accepted: bool, may_start: bool) -> WatchView:
 def _finding(view: LineView) -> Finding:
     spec = view.snapshot.spec
     if spec is None:
-        before = next((each for each in view.before.conditions or () if each.type == WATCHING), None)
-        known = before is not None and (WATCHING, before.reason) in ROWS
-        return as_finding(before) if before is not None and known else Finding(WATCHING, "False", "WatchOff")
+        return finding_in(view.before.conditions, WATCHING) or Finding(WATCHING, "False", "WatchOff")
     if spec.watch is None:
         return Finding(WATCHING, "False", "WatchOff")
     if view.promoted is None or view.promoted.how == "FirstSeen":
