@@ -138,6 +138,11 @@ def test_works_are_shown_by_kind_and_state_and_go_with_the_term(metrics: Metrics
     assert (value(metrics, "leading"), value(metrics, "term")) == (0, 0)
     assert series(metrics, "cached_share") == {} == series(metrics, "rollback_refused")
     assert series(metrics, "cells") != {}  # counters of a process only grow
+    assert value(metrics, "lines") == 0
+    metrics.leads(8)
+    metrics.only(["llm/code"])
+    assert value(metrics, "lines") == 1
+    assert {key.partition(",")[0] for key in series(metrics, "cells")} == {"llm/code"}
 
 
 def test_ten_thousand_lines_have_so_many_labels_and_no_more(metrics: Metrics) -> None:

@@ -194,18 +194,22 @@ async def test_a_look_that_hangs_is_no_health(fake: FakeApi, controller: Make) -
     assert "event loop: 3" in (await get(one, "/healthz")).text
 
 
-async def test_a_bug_of_a_part_ends_the_process_with_it(fake: FakeApi, controller: Make) -> None:
+async def test_a_bug_of_a_part_ends_the_process_with_it_and_is_in_the_log(
+    fake: FakeApi, controller: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
     one = controller()
 
     async def broken(touched: object) -> None:
+        await until(lambda: one.shelves)
         raise ZeroDivisionError("a bug")
 
-    one.start()
-    await until(lambda: one.shelves)
-    one = controller("two")
     one.observing = broken
     with pytest.raises(ZeroDivisionError):
         await one.start().task
+    rows = [json.loads(row) for row in capsys.readouterr().err.splitlines()]
+    (crashed,) = [row for row in rows if row["event"] == "crashed"]
+    assert "ZeroDivisionError: a bug" in crashed["exception"] and crashed["level"] == "error"
+    assert holder(fake) == "" and one.shelves[0].closed
 
 
 async def test_a_store_that_cannot_be_opened_is_told_at_once(fake: FakeApi, controller: Make) -> None:

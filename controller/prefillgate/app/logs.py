@@ -6,6 +6,7 @@ object of the API is logged whole.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -43,6 +44,29 @@ def set_up_logs(level: str, format_: str, stream: TextIO | None = None) -> None:
         logger_factory=lambda *_: _Stream(stream),
         cache_logger_on_first_use=False,
     )
+
+
+def take_in_the_rest() -> None:
+    """What libraries, warnings and threads say goes into the same log, in the same form. For the process of a
+    controller alone: it changes what the whole interpreter does."""
+    root = logging.getLogger()
+    root.handlers[:] = [_Bridge()]
+    root.setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    threading.excepthook = _thread_crashed
+
+
+class _Bridge(logging.Handler):
+    """Records of the standard library's logging, as ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        getattr(logger(), level)("library", name=record.name, message=record.getMessage(), exc_info=record.exc_info)
+
+
+def _thread_crashed(crash: threading.ExceptHookArgs) -> None:
+    name = None if crash.thread is None else crash.thread.name
+    logger().error("thread_crashed", thread=name, exc_info=crash.exc_value)
 
 
 def logger() -> Any:

@@ -93,6 +93,7 @@ class Loop:
 
     def look_at_all(self) -> None:
         """As a new leader does."""
+        self._parts.metrics.only(self._parts.observer.keys(LINE))
         for kind in (POLICY, REPLAY_SET, LINE):
             for key in self._parts.observer.keys(kind):
                 self._add(f"{kind}/{key}")

@@ -92,6 +92,7 @@ class Metrics:
         self._of["leading"].set(0 if token is None else 1)
         self._of["term"].set(token or 0)
         if token is None:
+            self._of["lines"].set(0)
             for known in self._lines.values():
                 self._quiet(known)
 
@@ -141,6 +142,12 @@ class Metrics:
         keys = {work.key for work in known.works}
         known.counted = {key: counts for key, counts in known.counted.items() if key in keys}
         known.decided &= keys
+
+    def only(self, lines: Iterable[str]) -> None:
+        """These are all that there are."""
+        for line in self._lines.keys() - set(lines):
+            self.gone(line)
+        self._of["lines"].set(len(self._lines))
 
     def gone(self, line: str) -> None:
         """A line was deleted."""

@@ -144,6 +144,8 @@ class Process:
                 task.cancel()
             await asyncio.wait({stopped, *tasks})
         for task in done - {stopped}:
+            error = task.exception()
+            logger().error("crashed", message="a part of the controller ended, which none does", exc_info=error)
             task.result()
 
     async def _heart(self) -> None:

@@ -55,13 +55,14 @@ def command(**flags: str | None) -> int:
     prefillgate controller --store evidence --listen 0.0.0.0:8090
     """
     from prefillgate.api.errors import InputError
-    from prefillgate.app.logs import logger, set_up_logs
+    from prefillgate.app.logs import logger, set_up_logs, take_in_the_rest
     from prefillgate.app.settings import read_settings, unknown_variables
     from prefillgate.evidence.errors import StoreError
 
     try:
         settings = read_settings(flags, os.environ)
         set_up_logs(settings.log_level, settings.log_format)
+        take_in_the_rest()
         for name in unknown_variables(os.environ):
             logger().warning("unknown_variable", variable=name, message="this is no setting of the controller")
         ended = _run(settings)
