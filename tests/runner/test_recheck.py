@@ -76,6 +76,24 @@ def test_replicates_are_numbered_on_from_the_run_that_promoted_and_through_the_f
     assert two.json["replicates"][0]["threshold"] == 80 * 4 * 5
 
 
+def test_what_the_judging_run_declared_and_saw_cut_holds_for_the_replays(tmp_path: Path) -> None:
+    work = bench(tmp_path, replicate={"gapSeconds": 0})
+    short = work.set_path.read_text(encoding="utf-8").replace('"max_tokens": 200', '"max_tokens": 4')
+    work.set_path.write_text(short, encoding="utf-8")
+    with (
+        start_simulated(seed=1, text_seed=9, build_info="b1") as previous,
+        start_simulated(seed=2, text_seed=9, build_info="b2", fault=["bad-rate=#20-60"]) as promoted,
+    ):
+        asked = ("--declare", "build", "--store", "gate.db", "--quiet")
+        gated = work.child(*work.arguments(previous.url, promoted.url, *asked))
+        assert gated.code in (0, 20), gated.said
+        again = ("--previous", previous.url, "--promoted-by", "gate.db", "--json", "--quiet")
+        told = recheck(work, promoted.url, *again)
+    assert told.json["reason"] == "RegressionConfirmed", told.said
+    assert told.json["trigger"]["answers_cut"] is True
+    assert [each["name"] for each in told.json["differences"]] == ["build"]
+
+
 def test_an_interrupted_replay_says_the_command_that_goes_on_and_it_does(tmp_path: Path) -> None:
     work = bench(tmp_path)
     with start_simulated(seed=1, text_seed=9, time_scale=0.3) as server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ Examples:
   prefillgate recheck --promoted URL --previous URL --replay-set prompts.jsonl --folder recheck --prefills 8
 """
 PREFILLS = 8
+_REPLAY = re.compile(r"replay-([0-9]{4,12})\.db")
 OPTIONS = {"--candidate": "--promoted", "--baseline": "--previous"}
 
 
@@ -136,7 +138,8 @@ def _answer_of(store: Path) -> Path:
 def _place(folder: Path, answerable: bool) -> tuple[int, Path | None]:
     """The number of the replay to take, and the store of the one before it: the last that is there, where it is not
     over, else the next. `answerable`: there is a server of the previous profile, so an alarm wants its answer."""
-    there = sorted(int(path.stem.removeprefix("replay-")) for path in folder.glob("replay-[0-9][0-9][0-9][0-9].db"))
+    found = (_REPLAY.fullmatch(path.name) for path in folder.glob("replay-*.db"))
+    there = sorted(int(each[1]) for each in found if each is not None)
     if not there:
         folder.mkdir(parents=True, exist_ok=True)
         return 1, None
