@@ -227,8 +227,10 @@ def test_watches_are_told_with_the_next_first_until_they_end(book):
     assert book.watches() == (Watch("llm/b", 20.0), Watch("llm/a", 30.0, 10.0, "watch-1"))
     book.keep_watch(Watch("llm/b", 40.0, 20.0, "watch-2"))
     assert [watch.line for watch in book.watches()] == ["llm/a", "llm/b"]
+    assert book.watch("llm/b") == Watch("llm/b", 40.0, 20.0, "watch-2")
     book.end_watch("llm/a")
     assert book.watches() == (Watch("llm/b", 40.0, 20.0, "watch-2"),)
+    assert book.watch("llm/a") is None
 
 
 def test_no_more_prefills_of_a_line_are_counted_within_an_hour_than_may_be(book):

@@ -11,7 +11,7 @@ from prefillgate.evidence.book_rows import Fate, Outcome
 from prefillgate.reconcile.effects import CreateRollout, KeepFate, StartWork
 from prefillgate.reconcile.plan import plan
 from prefillgate.reconcile.snapshot import WorkKind
-from tests.support.line_world import HOLDS, PROMOTES, ROLLS_BACK, A, B, C, World, profile, verdict
+from tests.support.line_world import HOLDS, PROMOTES, ROLLS_BACK, SOUND, A, B, C, World, profile, verdict
 
 AWAY = "no route to host"
 
@@ -163,3 +163,26 @@ def test_a_status_that_nobody_can_read_loses_only_what_is_wrong_in_it() -> None:
     assert world.status["promotedProfile"]["digest"] == A.digest
     assert [each["digest"] for each in world.status["rejectedProfiles"]] == [B.digest]
     assert world.status["currentRollout"] == world.newest
+
+
+def test_a_status_that_was_lost_takes_the_promoted_profile_from_the_store() -> None:
+    world = World().ready().propose(B).judge(PROMOTES)
+    promoted = world.status["promotedProfile"]
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    world.settle()
+    world.rollouts.clear()
+    del world.line["status"]
+    world.settle()
+    for kept in ("digest", "since", "how", "rollout"):
+        assert world.status["promotedProfile"][kept] == promoted[kept]
+
+
+def test_a_first_look_waits_for_a_store_that_is_away() -> None:
+    world = World()
+    world.store_trouble = AWAY
+    world.settle()
+    assert "promotedProfile" not in world.status
+    assert world.condition("Accepted") == ("Unknown", "Pending")
+    world.store_trouble = None
+    world.settle()
+    assert world.status["promotedProfile"]["how"] == "FirstSeen"

@@ -200,6 +200,10 @@ class Book:
         """The line is not looked at any more."""
         self._change("DELETE FROM book.watches WHERE line = :line", line=line)
 
+    def watch(self, line: str) -> Watch | None:
+        """When a line is looked at next; None where it is not watched."""
+        return next(iter(self._rows(Watch, "WHERE line = :line", line=line)), None)
+
     def watches(self) -> tuple[Watch, ...]:
         """All of them, the next first."""
         return self._rows(Watch, "ORDER BY next_at, line")

@@ -18,6 +18,8 @@ from prefillgate.api.kinds.names import RERUN
 from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.api.model import validate
+from prefillgate.core.decision import Reason
+from prefillgate.evidence.book_rows import Outcome
 from prefillgate.profiles import Profile
 from prefillgate.reconcile.answer import LONGEST_LINE, bounded
 from prefillgate.reconcile.naming import digits_of
@@ -228,7 +230,8 @@ def refreshed(seen: ProfileSeen, slots: tuple[SlotProfile, ...]) -> dict[str, An
 
 
 def _promoted(snapshot: LineSnapshot, before: ServingLineStatus) -> PromotedProfile | None:
-    """What the status says, its images resolved where they are by now; at the first look the baseline's profile."""
+    """What the status says, its images resolved where they are by now; at the first look the baseline's profile, unless
+    the store knows of a promotion."""
     seen = before.promoted_profile
     if seen is not None:
         better = refreshed(seen, snapshot.slots) or {}
@@ -236,14 +239,28 @@ def _promoted(snapshot: LineSnapshot, before: ServingLineStatus) -> PromotedProf
         if slot is not None and (better or seen.settings is None):
             better["settings"] = settings_told(slot.profile.settings)
         return PromotedProfile.model_validate(wire(seen) | better) if better else seen
+    if snapshot.book.trouble is not None:
+        return None  # the store may know better than the workloads what was promoted
+    kept = _kept(snapshot)
+    if kept is not None:
+        return kept
     first = next((each for each in snapshot.slots if each.slot is Slot.BASELINE), None)
-    if first is None:
-        return None
-    told = profile_seen(first.profile) | {"since": moment(snapshot.now), "how": "FirstSeen"}
-    told["settings"] = settings_told(first.profile.settings)
-    if first.template is not None:
-        told["template"] = wire_template(first)
-    return PromotedProfile.model_validate(told)
+    return None if first is None else _told_promoted(first, {"since": moment(snapshot.now), "how": "FirstSeen"})
+
+
+def _kept(snapshot: LineSnapshot) -> PromotedProfile | None:
+    """Where a status was lost: the last profile that the gate promoted, if a workload still says it."""
+    for fate in reversed(snapshot.book.fates):
+        slot = next((each for each in snapshot.slots if each.profile.digest == fate.digest), None)
+        if fate.outcome == Outcome.PROMOTED and slot is not None:
+            how = "Overridden" if fate.reason == Reason.OVERRIDE else "Promoted"
+            return _told_promoted(slot, {"since": moment(fate.at), "how": how, "rollout": fate.rollout})
+    return None
+
+
+def _told_promoted(slot: SlotProfile, more: Mapping[str, Any]) -> PromotedProfile:
+    told = profile_seen(slot.profile) | {"settings": settings_told(slot.profile.settings), **more}
+    return PromotedProfile.model_validate(told | {"template": wire_template(slot)})
 
 
 def slot_of(seen: ProfileSeen, slots: tuple[SlotProfile, ...]) -> SlotProfile | None:

@@ -19,9 +19,8 @@ async def remembered(book: Book, line: str, floor_of: tuple[str, str] | None, ov
 
     def read() -> BookSeen:
         floor = None if floor_of is None else book.floor(line, *floor_of)
-        watch = next((each for each in book.watches() if each.line == line), None)
         handled = [key for key in wanted if (taken := book.override(key)) is not None and taken.done_at is not None]
-        return BookSeen(book.fates(line), floor, watch, book.latest_notices(line), frozenset(handled))
+        return BookSeen(book.fates(line), floor, book.watch(line), book.latest_notices(line), frozenset(handled))
 
     try:
         return await asyncio.to_thread(read)
