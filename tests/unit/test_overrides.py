@@ -413,6 +413,9 @@ def test_before_the_first_look_at_an_object_its_override_waits() -> None:
     assert world.look().line_handled is None  # of which the reflector has not heard yet
     world.rollouts = {ONE: thing(ONE, ONE_UID)}
     assert world.look().line_handled is None  # whose profiles are not known yet
+    for half in ("baseline", "candidate"):
+        world.rollouts = {ONE: thing(ONE, ONE_UID, **{half: {"digest": NEW}})}
+        assert world.look().line_handled is None
     world.rollouts = World().rollouts
     assert world.look().standing[ONE].candidate_digest == NEW
 
