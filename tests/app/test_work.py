@@ -568,6 +568,31 @@ def test_a_person_s_word_ends_a_run_and_stands_in_its_journal_once(
     assert words == [OVER, OverrideEnded(2.0, "taken away")]
 
 
+def cells_of(*servers: SimulatedServer) -> int:
+    """How many cells they had, probes left out."""
+    return sum(each["output_tokens"] != 2 for running in servers for each in running.truth())
+
+
+def test_a_word_that_comes_again_at_every_look_disturbs_no_further_cell(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    over = OverrideEnded(2.0, "taken away")
+
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        async with room(tmp_path / "stores") as here:
+            before = cells_of(healthy, candidate)
+            here.works.start(order(), looks.observed())
+            await here.until(lambda seen: seen.rows > 5)
+            while not ended(here.works.seen(LINE_UID)[0]):
+                here.works.record(RecordOverride(ROLLOUT_UID, over), looks.observed())
+                await asyncio.sleep(0.001)
+            assert outcome(await here.until(ended)) == PROMOTED
+        assert 18 <= cells_of(healthy, candidate) - before <= 18 + 1  # the one that the word interrupted
+
+    asyncio.run(story())
+
+
 def test_a_word_about_a_run_that_ended_changes_its_verdict_and_asks_nobody(
     healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
 ) -> None:

@@ -431,6 +431,16 @@ def test_a_rollout_that_says_in_its_spec_what_it_compares_need_not_be_looked_at_
     assert (standing.baseline_digest, standing.candidate_digest) == (BASE, NEW)
 
 
+def test_the_pair_is_told_as_the_rollouts_status_tells_it_once_images_are_resolved() -> None:
+    world = overriding()
+    world.look()
+    world.rollouts[ONE]["status"]["candidate"] = {"digest": NEWER}
+    standing = world.look(later=1.0).standing[ONE]
+    assert (standing.baseline_digest, standing.candidate_digest) == (BASE, NEWER)
+    del world.rollouts[ONE]["status"]["baseline"], world.rollouts[ONE]["status"]["candidate"]
+    assert world.look(later=1.0).standing[ONE] == standing
+
+
 def test_one_on_a_superseded_rollout_is_refused_with_the_command_for_the_current_one() -> None:
     world = World().next_rollout().annotate(ONE, words(actor="alice"))
     found = world.look()

@@ -82,6 +82,7 @@ class Replay:
         self._asked = asked
         self._servers: Servers = {}
         self._words: list[Word] = []
+        self._last_word: Word | None = None  # that stands in the journal
         self._watcher = RunWatcher(clock, changed)
         state = WorkState.ENDED if at_rest else WorkState.RUNNING
         self._seen = WorkSeen(self.key, asked.order.kind, state, clock.now())
@@ -154,10 +155,13 @@ class Replay:
     def record(self, word: Word) -> bool:
         """Write a person's word into its journal; whether a thread must be given to it."""
         with self._lock:
-            if word not in self._words:
+            if word in self._words:
+                if self._living or (self._no_journal and self._clock.now() < self._words_due_at):
+                    return False  # it comes again at every look, and the end of a thread asks for one
+            elif word == self._last_word:
+                return False  # it stands there, and the look was of before
+            else:
                 self._words.append(word)
-            elif self._no_journal and self._clock.now() < self._words_due_at:
-                return False  # it comes again at every look, and the end of a thread asks for one
             self._no_journal, self._words_due_at = False, self._clock.now() + WORDS_AGAIN_SECONDS
             if self._living:
                 self._interrupt()
@@ -252,7 +256,7 @@ class Replay:
 
     def _written(self, word: Word) -> None:
         with self._lock:
-            self._words = [each for each in self._words if each != word]
+            self._words, self._last_word = [each for each in self._words if each != word], word
 
     def _located(self, run: str, store: str) -> None:
         with self._lock:

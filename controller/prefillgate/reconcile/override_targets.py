@@ -87,12 +87,28 @@ def _of_rollout(seen: RolloutSeen, name: str, current: str) -> Target | None:
         return Target(refused=f"{name} was superseded.", current=other)
     if name != current:
         return Target(refused=f"{name} ended, and is not the line's current rollout.", current=other) if ended else None
-    spec = seen.spec
-    baseline = _digest(status, "baseline") or (spec.baseline.digest if spec and spec.baseline else "")
-    candidate = _digest(status, "candidate") or (spec.candidate.digest if spec and spec.candidate else "")
+    baseline, candidate = pair_of(seen)
     if not baseline or not candidate:
         return Target(refused=f"{name} ended before it was known what it compares.") if ended else None
     return Target(name, uid_of(seen.thing), baseline, candidate)
+
+
+def pair_of(seen: RolloutSeen) -> tuple[str, str]:
+    """The digests that a rollout's own status compares, or before the first look those of its spec; empty: not known.
+
+    A digest that was read before any pod had resolved its images is another one later, and still the same profile.
+    """
+    status, spec = _mapping(seen.thing.get("status")), seen.spec
+    baseline = _digest(status, "baseline") or (spec.baseline.digest if spec and spec.baseline else "")
+    candidate = _digest(status, "candidate") or (spec.candidate.digest if spec and spec.candidate else "")
+    return baseline, candidate
+
+
+def rebound(standing: OverrideStatus, seen: RolloutSeen) -> OverrideStatus:
+    """An override of a rollout, its pair told as the rollout's status tells it now."""
+    baseline, candidate = pair_of(seen)
+    pair = {"baseline_digest": baseline or standing.baseline_digest}
+    return standing.model_copy(update={**pair, "candidate_digest": candidate or standing.candidate_digest})
 
 
 def conditions_of(thing: Object) -> list[Mapping[str, Any]]:

@@ -33,7 +33,7 @@ from prefillgate.evidence.book_rows import HandledOverride as HandledRow
 from prefillgate.reconcile.answer import LONGEST_LINE, bounded
 from prefillgate.reconcile.effects import Effect, OverrideDone, RecordOverride, TakeOverride, Tell
 from prefillgate.reconcile.naming import book_line
-from prefillgate.reconcile.override_targets import Target, conditions_of, holds, target_of
+from prefillgate.reconcile.override_targets import Target, conditions_of, holds, rebound, target_of
 from prefillgate.reconcile.override_words import (
     LONGEST_VALUE,
     Actor,
@@ -114,7 +114,7 @@ class _Look:
         for name, seen in self._rollouts.items():
             standing = part(OverrideStatus, seen.thing, "override")
             if standing is not None:
-                told.standing[name] = standing
+                told.standing[name] = rebound(standing, seen)
         for of, thing in self._objects():
             self._consider(of, thing)
         for name in list(told.standing):
