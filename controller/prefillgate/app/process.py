@@ -22,7 +22,7 @@ from prefillgate.app.seams import Changed, Leading, Observer, Works
 from prefillgate.app.settings import Settings
 from prefillgate.app.web import Answer, serve
 from prefillgate.evidence.book import Book, open_book
-from prefillgate.evidence.errors import StoreAway, StoreFenced
+from prefillgate.evidence.errors import StoreAway, StoreBusy, StoreFenced
 from prefillgate.evidence.fence import Fence
 from prefillgate.kube.access import Where
 from prefillgate.kube.backoff import Backoff
@@ -216,7 +216,7 @@ class Process:
             except StoreFenced as error:
                 logger().warning("fenced", message=str(error))
                 return None
-            except StoreAway as error:
+            except (StoreAway, StoreBusy) as error:
                 failures += 1
                 self._troubles.note(STORE, str(error), "store_trouble")
                 await self.clock.sleep(AWAY.first_seconds * min(30, 2.0**failures))
@@ -236,7 +236,7 @@ class Process:
                 token = await self._known_token()
                 self._troubles.over(STORE)
                 return token
-            except StoreAway as error:
+            except (StoreAway, StoreBusy) as error:
                 failures += 1
                 self._troubles.note(STORE, str(error), "store_trouble")
                 await self.clock.sleep(AWAY.first_seconds * min(30, 2.0**failures))

@@ -67,7 +67,7 @@ def command(**flags: str | None) -> int:
             logger().warning("unknown_variable", variable=name, message="this is no setting of the controller")
         ended = _run(settings)
     except InputError as error:
-        raise BadInput(str(error)) from error
+        raise BadInput("; ".join(map(str, error.problems))) from error
     except StoreError as error:
         raise CouldNotMeasure(str(error)) from error
     if not ended:  # a thread that does not end would keep the interpreter from ending
