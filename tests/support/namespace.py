@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 
-FOLDERS = ("cluster", "contract_kube", "observe")
+FOLDERS = ("cluster", "contract_kube", "controller", "observe")
 """Folders of tests/ that run in it."""
 
 ADDRESS, MASK = "10.88.0.1", "255.255.0.0"

@@ -16,6 +16,7 @@ from prefillgate.profiles import (
     RBAC,
     Profile,
     ProfileError,
+    Recorded,
     Rule,
     SecretFacts,
     arm_of,
@@ -27,6 +28,7 @@ from prefillgate.profiles import (
     profile_of,
     recorded,
     rules_for,
+    shown_profile,
     used_config_maps,
     used_secrets,
 )
@@ -493,6 +495,23 @@ def test_a_profile_that_was_written_down_tells_pods_apart_and_compares_as_it_did
             recorded({**old.document(), **broken})
     with pytest.raises(ProfileError, match=r"settings\[0\].area: not an area"):
         recorded({**old.document(), "settings": [{**old.document()["settings"][0], "area": "x"}]})
+
+
+def shown(profile: Profile) -> Recorded:
+    """What is left of a profile where only what people are shown was kept."""
+    return shown_profile(((each.area, each.words, each.value) for each in profile.settings), profile.digest)
+
+
+def test_a_profile_of_which_only_words_are_kept_compares_as_it_did_whether_its_image_was_resolved_or_not() -> None:
+    old, new, unresolved = resolved(OLD, ONE), resolved(NEW, ONE), profile_of(deployment(NEW), sources())
+    assert (shown(old).digest, shown(old).resolved, shown(unresolved).resolved) == (old.digest, True, False)
+    assert in_words(shown(old), shown(new)) == in_words(old, new) != ""
+    assert in_words(shown(old), shown(unresolved)) == in_words(old, unresolved) == in_words(old, new)
+    assert in_words(shown(new), shown(unresolved)) == ""
+    assert in_words(shown(new), shown(resolved(NEW, TWO))) == in_words(new, resolved(NEW, TWO)) != ""
+    pinned = shown_profile([("build", "image", f"x@{ONE}")])
+    assert pinned.resolved and in_words(pinned, shown_profile([("build", "image", f"x@{ONE}")])) == ""
+    assert in_words(pinned, shown_profile([("build", "image", f"x@{TWO}")])) != ""
 
 
 def test_images_are_read_from_a_pods_status() -> None:

@@ -19,9 +19,9 @@ from prefillgate.app.seams import Observed, Way
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.journal import Difference
 from prefillgate.core.shape import Isolation, Shape
-from prefillgate.profiles import Setting, differences
-from prefillgate.profiles.record import Recorded
+from prefillgate.profiles import Recorded, Told, differences, shown_profile
 from prefillgate.reconcile.effects import StartWork
+from prefillgate.reconcile.roles import is_profile
 from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, ServerSeen, WorkKind
 from prefillgate.replay.lane import LaneTimes
 from prefillgate.replay.replay_set import ReplaySet
@@ -216,20 +216,30 @@ def differences_told(asked: Asked, baseline: str, candidate: str | None) -> tupl
 
 
 def _of_profiles(asked: Asked, baseline: str, candidate: str) -> tuple[Difference, ...]:
+    """As the workloads tell them now, else as the rollout has them: that was made before any pod resolved an image."""
     own_first = sorted(asked.snapshot.rollouts, key=lambda each: _uid(each.thing) != asked.order.key)
+    kept: dict[str, RecordedProfile] = {}
     for rollout in own_first:
-        kept = () if rollout.spec is None else (rollout.spec.baseline, rollout.spec.candidate)
-        told = {each.digest: _recorded(each) for each in kept if each is not None and each.settings}
-        if {baseline, candidate} <= told.keys():
-            return differences(told[baseline], told[candidate])
-    now = {slot.profile.digest: slot.profile for slot in asked.snapshot.slots}
-    one, other = now.get(baseline), now.get(candidate)
-    return () if one is None or other is None else differences(one, other)
+        both = () if rollout.spec is None else (rollout.spec.baseline, rollout.spec.candidate)
+        told = {each.digest: each for each in both if each is not None}
+        kept = kept or (told if {baseline, candidate} <= told.keys() else {})
+    now = [_profile_now(asked, digest, kept.get(digest)) for digest in (baseline, candidate)]
+    if now[0] is not None and now[1] is not None:
+        return differences(now[0], now[1])
+    if kept and all(each.settings for each in kept.values()):
+        return differences(_recorded(kept[baseline]), _recorded(kept[candidate]))
+    return ()
+
+
+def _profile_now(asked: Asked, digest: str, kept: RecordedProfile | None) -> Told | None:
+    """The profile of a digest as it is read now, its images resolved once a pod has done so; None: nobody has it."""
+    told = {"digest": digest, "writtenDigest": None if kept is None else kept.written_digest}
+    return next((each.profile for each in asked.snapshot.slots if is_profile(each.profile, told)), None)
 
 
 def _recorded(profile: RecordedProfile) -> Recorded:
-    settings = tuple(Setting(AREAS[each.area], each.name, each.name, each.value, "") for each in profile.settings)
-    return Recorded(None, profile.digest, profile.written_digest or profile.digest, True, (), settings)
+    shown = ((AREAS[each.area], each.name, each.value) for each in profile.settings)
+    return shown_profile(shown, profile.digest, profile.written_digest or profile.digest)
 
 
 def _patience(spec: ServingLineSpec) -> tuple[object, ...]:

@@ -16,6 +16,7 @@ from prefillgate.profiles.model import Setting as Setting
 from prefillgate.profiles.record import Recorded as Recorded
 from prefillgate.profiles.record import Told as Told
 from prefillgate.profiles.record import recorded as recorded
+from prefillgate.profiles.record import shown_profile as shown_profile
 from prefillgate.profiles.seal import Seal as Seal
 from prefillgate.profiles.sources import SecretFacts as SecretFacts
 from prefillgate.profiles.sources import Sources as Sources

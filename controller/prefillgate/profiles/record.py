@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from prefillgate.profiles.fields import items, mapping, text_of
-from prefillgate.profiles.model import AREA_ORDER, Setting, refused
+from prefillgate.profiles.model import AREA_ORDER, BUILD, Setting, refused
+
+IMAGE = "image"
+_RESOLVED = re.compile(r"(.+) \(sha256 [0-9a-f]+\)", re.DOTALL)  # as `parts` shows an image that a pod has resolved
 
 
 class PartTold(Protocol):
@@ -87,3 +91,22 @@ def _setting(each: Mapping[str, Any], path: str) -> Setting:
         None if each.get(one) is None else text_of(each[one], f"{path}.{one}") for one in ("digested", "written")
     )
     return Setting(area, name, words, value, origin, each.get("derived") is True, digested, written)
+
+
+def shown_profile(settings: Iterable[tuple[str, str, str]], digest: str = "", written_digest: str = "") -> Recorded:
+    """A profile of which no more is kept than people are shown: area, words and value of each setting.
+
+    An image without its digest was written down before any pod had resolved it: such a profile is compared with
+    another one by its images as written.
+    """
+    found = tuple(_shown(*each) for each in settings)
+    resolved = all(each.written is not None for each in found if (each.area, each.words) == (BUILD, IMAGE))
+    return Recorded(None, digest, written_digest, resolved, (), found)
+
+
+def _shown(area: str, words: str, value: str) -> Setting:
+    if (area, words) != (BUILD, IMAGE):
+        return Setting(area, words, words, value, "")
+    named = _RESOLVED.fullmatch(value)
+    written = named[1] if named is not None else value if "@sha256:" in value else None
+    return Setting(area, words, words, value, "", written=written)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from prefillgate.api.areas import AREAS
-from prefillgate.profiles import Recorded, Setting, Told, each_in_words
+from prefillgate.profiles import Recorded, Setting, Told, each_in_words, shown_profile
 from prefillgate.reconcile.answer import LONGEST_LINE, LONGEST_NAME, LONGEST_SIDE, bounded
 
 MOST_SETTINGS, MOST_DIFFERENCES = 256, 64
@@ -43,8 +43,7 @@ def wire_settings(settings: Iterable[Written]) -> list[dict[str, Any]]:
 
 def as_written(settings: Iterable[dict[str, str]]) -> Recorded:
     """A profile of which no more is known than that, to be compared with another one of the kind."""
-    found = tuple(Setting(AREAS[each["area"]], each["name"], each["name"], each["value"], "") for each in settings)
-    return Recorded(None, "", "", True, (), found)
+    return shown_profile((AREAS[each["area"]], each["name"], each["value"]) for each in settings)
 
 
 def differences_in_words(baseline: Told, candidate: Told) -> list[str]:

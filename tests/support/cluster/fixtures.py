@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import subprocess
@@ -122,7 +123,13 @@ def cluster(cluster_plane: ControlPlane, cluster_node: NodeAgent) -> Cluster:
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
     """A namespace of this test's own, with its `default` ServiceAccount; gone, with its pods, when the test is over."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40].strip("-")
-    name = f"{words}-{next(_numbers)}"
+    with made_namespace(cluster, f"{words}-{next(_numbers)}") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def made_namespace(cluster: Cluster, name: str) -> Iterator[Namespace]:
+    """A namespace for the body."""
     admin = cluster.api()
     admin.create(path_of("namespaces"), {"metadata": {"name": name}})
     admin.wait(path_of("serviceaccounts", "default", name), bool)

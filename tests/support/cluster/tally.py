@@ -1,0 +1,45 @@
+"""What a user asked of the API server in a stretch of its audit log, counted by what it was about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.support.cluster.audit import WRITES, AuditLog, Entry
+from tests.support.cluster.users import GATE, User
+
+OURS = ("servinglines", "profilerollouts")
+
+
+class Stretch:
+    """From its making on, or from the entry `since` on; `close` ends it."""
+
+    def __init__(self, audit: AuditLog, user: User = GATE, since: int | None = None) -> None:
+        self._audit, self._user = audit, user.name
+        self._first = len(audit.entries()) if since is None else since
+        self._last: int | None = None
+
+    def close(self) -> Stretch:
+        """What comes later does not count."""
+        self._last = len(self._audit.entries())
+        return self
+
+    def entries(self) -> Sequence[Entry]:
+        """The user's requests in it."""
+        return [entry for entry in self._audit.entries()[self._first : self._last] if entry.user == self._user]
+
+    def requests(self) -> Counter[str]:
+        """By verb and resource."""
+        return Counter(f"{entry.verb} {_about(entry)}" for entry in self.entries())
+
+    def writes(self, *resources: str) -> int:
+        """How many meant to change one of these."""
+        return sum(1 for entry in self.entries() if entry.verb in WRITES and entry.resource in resources)
+
+    def but_for_the_lease(self) -> Counter[str]:
+        """Requests that are not the leader's renewals, which come at fixed times whatever there is to do."""
+        return Counter({name: count for name, count in self.requests().items() if not name.endswith(" leases")})
+
+
+def _about(entry: Entry) -> str:
+    return entry.resource + (f"/{entry.subresource}" if entry.subresource else "")
