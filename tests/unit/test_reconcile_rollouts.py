@@ -10,7 +10,7 @@ import pytest
 from prefillgate.api.kinds.moments import moment, seconds_of
 from prefillgate.reconcile.effects import DeleteRollout, StartWork, StopWork
 from prefillgate.reconcile.plan import plan
-from prefillgate.reconcile.snapshot import ArmSeen, Slot, WorkKind, WorkState
+from prefillgate.reconcile.snapshot import ArmSeen, Slot, Trouble, WorkKind, WorkState
 from tests.support.line_world import (
     HOLDS,
     LOST,
@@ -495,3 +495,83 @@ def test_the_one_that_the_line_tells_of_and_those_that_run_are_kept() -> None:
     world.propose(A, Slot.BASELINE)
     assert world.status["currentRollout"] == running
     assert list(world.rollouts) == [running]
+
+
+def test_the_deadline_of_the_policy_counts_from_the_first_cell_and_the_earlier_one_is_told() -> None:
+    world = World()
+    world.policy = replace(STANDARD, deadline_seconds=600.0)
+    world.ready().propose(B)
+    name = world.newest
+    assert "deadlineAt" not in world.of(name)
+    world.comes_to(verdict())
+    world.settle()
+    started = seconds_of(world.of(name)["startedAt"])
+    assert started is not None and world.of(name)["deadlineAt"] == moment(started + 600)
+    world.change(deadlineSeconds=60)
+    world.settle()
+    created = seconds_of(world.rollouts[name]["metadata"]["creationTimestamp"])
+    assert created is not None and world.of(name)["deadlineAt"] == moment(created + 60)
+
+
+def test_a_line_that_was_not_read_whole_yet_ends_nothing_and_begins_nothing() -> None:
+    world = World().ready().propose(B)
+    world.comes_to(verdict(prefills=3))
+    world.settle()
+    world.cases = None
+    world.settle()
+    assert world.condition("Accepted") == ("Unknown", "Pending")
+    assert [each.key for each in world.works.values() if each.state is WorkState.RUNNING] == ["uid-1"]
+    assert world.of(world.newest)["prefills"] == "0 bad of 3"
+    world.restart()
+    world.settle()
+    assert world.works == {}
+
+
+def test_a_workload_that_cannot_be_read_takes_back_no_candidate() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    world.troubles = (Trouble("WorkloadNotFound", "spec.candidate.workloadRef", "There is no Deployment new."),)
+    del world.slots[Slot.CANDIDATE]
+    world.settle()
+    assert world.condition("Accepted") == ("False", "WorkloadNotFound")
+    assert world.condition("Superseded", name) == ("False", "Current")
+    assert "spec.candidate.workloadRef: There is no Deployment new." in messages(world, None, "Accepted")
+    assert world.condition("PromotionAllowed", name) == ("False", "SpecInvalid")
+    world.troubles = ()
+    world.propose(B)
+    assert world.condition("Screened", name) == ("False", "Screening")
+    assert list(world.rollouts) == [name]
+
+
+def test_an_answer_by_a_clock_that_is_behind_promotes_all_the_same() -> None:
+    world = World().ready().propose(B)
+    work = world.ends(WorkKind.JUDGE, verdict=PROMOTES)
+    world.works[work.key] = replace(work, ended_at=world.now - 900)
+    world.settle()
+    assert world.status["promotedProfile"]["digest"] == B.digest
+
+
+def test_what_another_version_of_the_controller_wrote_stands_and_stops_nothing() -> None:
+    world = World().ready().propose(B).judge(HOLDS)
+    name = world.newest
+    strange = {**world.of(name)["conditions"][0], "type": "Blessed", "reason": "ByTheNextVersion"}
+    for thing in (world.line, world.rollouts[name]):
+        thing["status"] = {**thing["status"], "conditions": [*thing["status"]["conditions"], strange], "aura": "good"}
+    succeeded = next(each for each in world.of(name)["conditions"] if each["type"] == "PromotionAllowed")
+    succeeded["reason"] = "ForAReasonOfLater"
+    world.annotate(name, override="rollback", override_reason="why", override_actor="alice")
+    world.settle()
+    assert world.condition("RollbackAllowed", name) == ("True", "Override")
+    assert "Blessed" in [each["type"] for each in world.of(name)["conditions"]]
+    assert "Blessed" not in [each["type"] for each in world.status["conditions"]]
+
+
+def test_a_running_replay_is_told_of_the_servers_at_every_look_while_they_take_requests() -> None:
+    world = World().ready().propose(B)
+    wanted = plan(world.look())
+    assert [each.key for each in wanted.after if isinstance(each, StartWork)] == ["uid-1"]
+    world.down = {B.digest: ArmSeen(B.digest)}
+    wanted = plan(world.look())
+    assert [each for each in wanted.after if isinstance(each, StartWork)] == []
+    world.settle()
+    assert [each.state for each in world.works.values() if each.kind is WorkKind.JUDGE] == [WorkState.RUNNING]
