@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from prefillgate.app.work import ThreadWorks
+from prefillgate.core.journal import CellMeasured
+from prefillgate.evidence import StoreError, read_store
 from prefillgate.kube.objects import CONFIG_MAPS, REPLAY_SETS, SERVING_LINES, Kind
 from tests.support.controllers import Controller
 from tests.support.fake_api import FakeApi
 from tests.support.fake_api.store import Object, Write
 from tests.support.manual_clock import until
 from tests.support.runs import write_set
-from tests.support.simulated import SimulatedServer
+from tests.support.simulated import SimulatedServer, start_simulated
 
 Make = Callable[..., Controller]
 USER = Write("somebody")
@@ -155,3 +157,40 @@ async def test_what_a_replay_says_is_logged_with_line_work_and_term(
     await until(replay_said)
     row = next(row for row in said if row["event"] == "replay_seed")
     assert row["line"] == "default/chat" and row["work"].startswith("floor-")
+
+
+async def test_a_stop_in_the_middle_of_a_replay_loses_no_cell_and_the_next_process_goes_on(
+    fake: FakeApi, controller: Make, tmp_path: Path
+) -> None:
+    """The server takes its time, so that there is a middle."""
+    with start_simulated(seed=1, text_seed=9, time_scale=0.2) as slow:
+        put_line(fake, tmp_path, slow.url)
+        thing = fake.store.objects["servinglines", "default", "chat"]
+        spec = {**thing["spec"], "suspend": False}
+        fake.store.update(fake._of(SERVING_LINES), "default", "chat", {**thing, "spec": spec}, USER)
+        cells = []
+        for _ in range(3):
+            one = controller(real=True, allow_address="127.0.0.1").start()
+            before = len(cells_of(tmp_path))
+            await until(lambda before=before: len(cells_of(tmp_path)) >= before + 1)
+            assert await one.stop() is True
+            cells.append(len(cells_of(tmp_path)))
+        controller(real=True, allow_address="127.0.0.1").start()
+        await until(lambda: status(fake, SERVING_LINES, "chat").get("floor"))
+    assert cells[0] < cells[1] < cells[2] < len(cells_of(tmp_path))
+    assert len(list((tmp_path / "one" / "store").rglob("floor-*.db"))) == 1
+    assert len(set(cells_of(tmp_path))) == len(cells_of(tmp_path))
+    floor = status(fake, SERVING_LINES, "chat")["floor"]
+    assert (floor["instrument"], floor["prefills"]) == ("Sound", 6)
+
+
+def cells_of(folder: Path) -> list[int]:
+    """Ids of the cells in the store of the one floor; nothing where there is none yet."""
+    found = list((folder / "one" / "store").rglob("floor-*.db"))
+    if not found:
+        return []
+    try:
+        with read_store(found[0]) as journal:
+            return [event.cell_id for event in journal.events() if isinstance(event, CellMeasured)]
+    except StoreError:  # it is being made
+        return []
