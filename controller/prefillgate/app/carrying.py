@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from prefillgate.api.store_address import StoreAddress
-from prefillgate.app.epochs import Epochs
+from prefillgate.app.aside import Aside
+from prefillgate.app.epochs import Epochs, untold
 from prefillgate.app.load_limit import LoadLimit
 from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, run_request
 from prefillgate.app.promoted import Previous, floor_answer, may_be_mended, replicate_run, watch_answer
@@ -40,6 +42,7 @@ from prefillgate.runs.running import Finished, execute
 from prefillgate.runs.stores import store_errors
 from prefillgate.runs.watch import WatchRequest, run_watch
 
+ALONG_WITH_TRAFFIC = ("Quiet", "Shared")  # the other modes ask a server that serves nobody else
 WAITING_FOR_IDLE = "WaitingForIdle"
 LONGEST_PAUSE_SECONDS = 300.0
 IDLE_SECONDS = 7 * 86_400.0  # a server in production is waited for until the deadline
@@ -52,6 +55,7 @@ class WorkSettings:
     store: StoreAddress
     most_at_once: int = 8
     wait_ready_seconds: float = 30.0
+    namespaces: tuple[str, ...] = ()  # that are watched; none: all
     in_use_pause_seconds: float = 30.0  # before a server is tried again whose traffic voided cell after cell; doubled
     times: LaneTimes = field(default_factory=lambda: LaneTimes(idle_timeout_seconds=IDLE_SECONDS))
     said: Callable[[Asked], Said] = lambda asked: unsaid  # who is told what a replay says
@@ -65,6 +69,7 @@ class Carrier:
     settings: WorkSettings
     epochs: Epochs
     clock: Clock
+    aside: Aside | None = None  # None: there is no cluster
 
     async def carry(self, turn: Turn) -> Answer | None:
         """One turn. Raises `NotYet`, `Unusable`, `RunError`, `StoreError`."""
@@ -74,8 +79,24 @@ class Carrier:
         over = self._look(turn, store)
         if over is not None or turn.words_only:
             return over
-        servers = turn.servers()
-        said, hooks = self._said(turn), self._hooks(turn, servers)
+        async with self._servers(turn) as servers:
+            return await self._replay(turn, servers, store)
+
+    @asynccontextmanager
+    async def _servers(self, turn: Turn) -> AsyncIterator[Servers]:
+        """The servers to ask; that of production apart from its traffic, where the line wants that."""
+        asked, servers = turn.asked, turn.servers()
+        if asked.spec.baseline.isolation.mode in ALONG_WITH_TRAFFIC:
+            yield servers
+            return
+        if self.aside is None:
+            raise Unusable(f"isolation {asked.spec.baseline.isolation.mode} takes a cluster")
+        async with self.aside.server(asked, asked.order.baseline, servers[BASELINE]) as alone:
+            turn.alone(alone)
+            yield {**servers, BASELINE: alone}
+
+    async def _replay(self, turn: Turn, servers: Servers, store: StoreAddress) -> Answer | None:
+        asked, said, hooks = turn.asked, self._said(turn), self._hooks(turn, servers)
         request = self._by_its_floor(run_request(asked, servers, self._place(asked, store)), said)
         if asked.order.kind is WorkKind.FLOOR:
             return floor_answer(await measure_floor(request, turn.watcher, self.clock, said, hooks), turn.watcher)
@@ -112,7 +133,7 @@ class Carrier:
             order.prefills or 1,
             after=None if order.after is None else self._store(asked, order.after),
             replicate=self._store(asked, replicate_run(order.key)),
-            previous=None if order.previous is None else Previous(asked, order.previous),
+            previous=None if order.previous is None else Previous(asked, order.previous, self.aside),
             number=partial(self._number, asked, 1),
         )
 
@@ -174,7 +195,7 @@ class Carrier:
         return Hooks(
             present_epoch=self.epochs.present,
             pace=self._pace(turn),
-            untold=frozenset(each.url for each in servers.values() if each.epoch is None),
+            untold=untold(turn.asked, servers),
             fence=self.leading.fence,
             opened=turn.watcher.opened,
             names=SPEC_NAMES,
@@ -184,7 +205,7 @@ class Carrier:
         """What keeps the load on production in bounds; None where nothing bounds it."""
         asked = turn.asked
         most = asked.spec.max_production_prefills_per_hour
-        if most is None:
+        if most is None or asked.spec.baseline.isolation.mode not in ALONG_WITH_TRAFFIC:
             return None
         arm = CANDIDATE if asked.order.kind is WorkKind.WATCH else BASELINE
         told = partial(turn.watcher.waits_for, "LoadLimitReached")

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import threading
 
-from prefillgate.app.orders import Asked
+from prefillgate.app.orders import Asked, Servers
+
+
+def untold(asked: Asked, servers: Servers) -> frozenset[str]:
+    """Addresses of whose servers the cluster cannot tell the life: a Service before several pods, a URL."""
+    arms = (asked.snapshot.baseline, asked.snapshot.candidate)
+    seen = [(each.url, each.epoch) for arm in arms if arm is not None for each in arm.servers]
+    seen += [(each.url, each.epoch) for each in servers.values()]
+    return frozenset(url for url, epoch in seen if epoch is None and url is not None)
 
 
 class Epochs:

@@ -51,8 +51,8 @@ def observer(around: Surroundings) -> Observer:
 def works(around: Surroundings, leading: Leading, changed: Changed) -> Works:
     """Who replays, in threads of this process."""
     settings = around.settings
-    asked = WorkSettings(settings.store, settings.concurrent_replays, said=said)
-    return ThreadWorks(leading, asked, changed)
+    asked = WorkSettings(settings.store, settings.concurrent_replays, namespaces=settings.watch_namespaces, said=said)
+    return ThreadWorks(leading, asked, changed, kube=around.kube)
 
 
 def said(asked: Asked) -> Said:

@@ -77,6 +77,15 @@ class Asked:
             return order.previous or order.baseline, order.baseline if order.previous else None
         return order.baseline, order.candidate
 
+    def way(self, digest: str) -> Way:
+        """How the servers of a profile are asked; of one that has none now, as those of production. Raises
+        `Unusable`."""
+        ways = self.observed.ways
+        way = ways.get(digest) or (ways.get(self.order.baseline) if digest == self.order.previous else None)
+        if way is None:
+            raise Unusable(f"nothing tells how the servers of {short(digest)} are asked")
+        return way
+
     def differs(self, other: Asked) -> bool:
         """Whether a run would be carried out otherwise: another order, another way to a server, other patience."""
         ways = [[each.observed.ways.get(digest) for digest in each.digests.values()] for each in (self, other)]
@@ -109,22 +118,26 @@ def servers_of(asked: Asked, before: Servers, gone: Container[str] = ()) -> Serv
     `gone` are addresses whose servers were taken away since the look.
     """
     chosen: Servers = {}
+    mode = asked.spec.baseline.isolation.mode
     for arm, digest in asked.digests.items():
+        if arm == BASELINE and mode == "Scratch":
+            chosen[arm] = Chosen("", "a pod that is to be made", None)
+            continue
         known = [each for each in (asked.snapshot.baseline, asked.snapshot.candidate) if each is not None]
         seen = next((each for each in known if each.digest == digest), None)
         there = () if seen is None else tuple(each for each in seen.servers if each.url not in gone)
-        found = _server_of(ArmSeen(digest, there), before.get(arm))
+        found = _server_of(ArmSeen(digest, there), before.get(arm), drains=arm == BASELINE and mode == "Drain")
         if found is None:
             raise NotYet(f"the {arm} {short(digest)} has no server that takes requests now")
         chosen[arm] = found
     return chosen
 
 
-def _server_of(arm: ArmSeen, before: Chosen | None) -> Chosen | None:
+def _server_of(arm: ArmSeen, before: Chosen | None, drains: bool) -> Chosen | None:
     """The server asked before where it is still there: one that is not Ready for a moment is waited for only where
-    there is no other."""
+    there is no other; one that was taken out of its Services is not Ready for that."""
     stays = None if before is None else next((each for each in arm.servers if each.url == before.url), None)
-    if stays is not None and (stays.ready or not arm.ready):
+    if stays is not None and (stays.ready or drains or not arm.ready):
         return _chosen(stays)
     return _chosen(arm.ready[0]) if arm.ready else None
 
@@ -181,9 +194,7 @@ def arm_request(asked: Asked, arm: str, servers: Servers) -> ArmRequest:
 
 def server_request(asked: Asked, digest: str, url: str) -> ArmRequest:
     """A server of a profile as a run asks it, by a name that is the same wherever it is. Raises `Unusable`."""
-    way: Way | None = asked.observed.ways.get(digest)
-    if way is None:
-        raise Unusable(f"nothing tells how the servers of {short(digest)} are asked")
+    way = asked.way(digest)
     called = f"{asked.snapshot.line['metadata']['name']} {short(digest)}"
     return ArmRequest(url, way.model, way.engine, way.access, called=called)
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from prefillgate.app.aside import Aside
 from prefillgate.app.orders import Asked, server_request
 from prefillgate.app.replay_thread import Answer, Turn
 from prefillgate.app.watching_run import RunWatcher
@@ -86,10 +87,16 @@ class Previous:
 
     asked: Asked
     digest: str
+    aside: Aside | None = None
 
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[ArmRequest | None]:
-        """One that runs already (`watch.previous: Retain`)."""
+        """One that runs already (`watch.previous: Retain`), or a pod that is made for it (`Scratch`)."""
+        watch = self.asked.spec.watch
+        if self.aside is not None and watch is not None and watch.previous == "Scratch":
+            async with self.aside.scratch(self.asked, self.digest) as made:
+                yield server_request(self.asked, self.digest, made.url)
+            return
         arms = (self.asked.snapshot.baseline, self.asked.snapshot.candidate)
         ready = [each for arm in arms if arm is not None and arm.digest == self.digest for each in arm.ready]
         yield server_request(self.asked, self.digest, ready[0].url) if ready and ready[0].url is not None else None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prefillgate.app.orders import Asked, NotYet, Servers, Unusable, servers_of
+from prefillgate.app.orders import Asked, Chosen, NotYet, Servers, Unusable, servers_of
 from prefillgate.app.watching_run import RunWatcher
 from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.core.verdict import Verdict
@@ -61,6 +61,7 @@ class Turn:
     words_only: bool
     written: Callable[[Word], None]
     located: Callable[[str, str], None]  # told the run's name and where its store is
+    alone: Callable[[Chosen], None]  # told of the server that is asked apart from production's traffic
 
 
 Carry = Callable[[Turn], Coroutine[Any, Any, Answer | None]]
@@ -93,6 +94,7 @@ class Replay:
         self._final = False
         self._moving = False
         self._gone: set[str] = set()  # addresses whose servers were taken away since the last look
+        self._apart = ""  # address of a server that was put aside
         self._serverless = False
         self._no_journal = False  # words were tried, and there is no store that they could be written into
         self._words_due_at = 0.0  # when those that could not be written are tried again
@@ -171,7 +173,7 @@ class Replay:
         """The server at that address was taken away: on to another one, or wait for one."""
         with self._lock:
             self._gone.add(url)
-            if self._living and any(each.url == url for each in self._servers.values()):
+            if self._living and url in {self._apart, *(each.url for each in self._servers.values())}:
                 self._move_soon()
 
     def waits_for_turn(self) -> None:
@@ -232,6 +234,7 @@ class Replay:
                 not wanted,
                 self._written,
                 self._located,
+                self._alone,
             )
             self._task = self._loop.create_task(self._carry(turn))
             return self._task
@@ -257,6 +260,10 @@ class Replay:
     def _written(self, word: Word) -> None:
         with self._lock:
             self._words, self._last_word = [each for each in self._words if each != word], word
+
+    def _alone(self, server: Chosen) -> None:
+        with self._lock:
+            self._apart = server.url
 
     def _located(self, run: str, store: str) -> None:
         with self._lock:

@@ -8,11 +8,14 @@ from collections import deque
 from contextlib import suppress
 from functools import partial
 
+from prefillgate.app.apart import Apart
+from prefillgate.app.aside import Aside
 from prefillgate.app.carrying import Carrier, WorkSettings
 from prefillgate.app.epochs import Epochs
 from prefillgate.app.orders import Asked
 from prefillgate.app.replay_thread import Replay
 from prefillgate.app.seams import Changed, Leading, Observed
+from prefillgate.kube.client import Kube
 from prefillgate.reconcile.effects import RecordOverride, StartWork
 from prefillgate.reconcile.snapshot import WorkKind, WorkSeen
 from prefillgate.replay.clock import Clock, SystemClock
@@ -27,13 +30,25 @@ Key = tuple[str, str]
 class ThreadWorks:
     """The replays of one term of leadership. Make it in the loop that `changed` is to be called in."""
 
-    def __init__(self, leading: Leading, settings: WorkSettings, changed: Changed, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        leading: Leading,
+        settings: WorkSettings,
+        changed: Changed,
+        clock: Clock | None = None,
+        kube: Kube | None = None,
+    ) -> None:
+        """`kube` is what pods are put aside with; without it the modes Drain and Scratch are refused."""
         self._settings = settings
         self._clock = clock or SystemClock()
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._epochs = Epochs()
-        self._carrier = Carrier(leading, settings, self._epochs, self._clock)
+        aside, self._sweeping = None, None
+        if kube is not None:
+            apart = Apart(kube, self.present_epoch)
+            aside, self._sweeping = Aside(apart, self._loop), self._loop.create_task(apart.sweep(settings.namespaces))
+        self._carrier = Carrier(leading, settings, self._epochs, self._clock, aside)
         self._lock = threading.RLock()
         self._replays: dict[Key, Replay] = {}
         self._waiting: deque[Replay] = deque()
@@ -102,6 +117,8 @@ class ThreadWorks:
 
     async def close(self, seconds: float) -> bool:
         """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         with self._lock:
             self._closed = True
             self._waiting.clear()

@@ -32,6 +32,8 @@ CANDIDATE_LABEL = f"{GROUP}/candidate"  # on rollouts and jobs: the first digits
 USABLE_BY_LABEL = f"{GROUP}/usable-by"  # on Secrets: without it with the value below the gate reads none
 USABLE_BY_GATE = "gate"
 
+APART_LABEL = f"{GROUP}/apart"  # on pods that a replay asks alone: made for it, or taken out of their Services
+SCRATCH, DRAINED = "scratch", "drained"
 PROMOTED_CONDITION = f"{GROUP}/promoted"  # the readiness gate of a pod
 
 LONGEST_LINE_NAME = 40  # a rollout's and a Job's name is made of it and has at most 63 characters
