@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefillgate.api.kinds.common import ProfileSeen
 from prefillgate.api.kinds.line_status import ServingLineStatus
@@ -13,12 +13,10 @@ from prefillgate.core.decision import Reason
 from prefillgate.reconcile.candidates import differences_of
 from prefillgate.reconcile.conditions_line import LineFacts, line_findings
 from prefillgate.reconcile.findings import Finding, as_conditions, overridden_finding
+from prefillgate.reconcile.look import Look
 from prefillgate.reconcile.remembered import Remembered
 from prefillgate.reconcile.restated import NOT_STARTED
 from prefillgate.reconcile.seen import LineView, profile_seen
-
-if TYPE_CHECKING:
-    from prefillgate.reconcile.plan import Look
 
 _NOT_CHECKED = Finding(ConditionType.INSTRUMENT_CHECKED, "Unknown", "FloorDue")
 

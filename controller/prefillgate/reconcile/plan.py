@@ -10,12 +10,12 @@ The same look gives the same plan, and a plan that was carried out in part is ma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.reconcile.acceptance import baseline_ready, endpoints_ready, line_accepted, rollout_accepted
-from prefillgate.reconcile.candidates import Candidacy, candidacy_of
+from prefillgate.reconcile.candidates import candidacy_of
 from prefillgate.reconcile.effects import (
     CreateRollout,
     Effect,
@@ -29,32 +29,15 @@ from prefillgate.reconcile.floor_due import FloorView, floor_of
 from prefillgate.reconcile.history import pruned
 from prefillgate.reconcile.lifecycle import Ground, Life, life_of
 from prefillgate.reconcile.line_status import line_facts, status_of_line
-from prefillgate.reconcile.overrides import Considered, considered
+from prefillgate.reconcile.look import Look
+from prefillgate.reconcile.overrides import considered
 from prefillgate.reconcile.remembered import remembered_of
 from prefillgate.reconcile.rollout_status import status_of_ended, status_of_life
-from prefillgate.reconcile.seen import LineView, RolloutView, flipped, view_of
+from prefillgate.reconcile.seen import RolloutView, flipped, view_of
 from prefillgate.reconcile.snapshot import LineSnapshot, WorkKind, WorkState
 from prefillgate.reconcile.telling import noticed
 from prefillgate.reconcile.told_now import told_at_this_look
 from prefillgate.reconcile.watch_due import WatchView, watch_of
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A look, with what was found about the line before its rollouts."""
-
-    view: LineView
-    words: Considered
-    accepted: Finding
-    endpoints: Finding
-    candidacy: Candidacy
-    floor: FloorView | None
-    watch: WatchView
-
-    @property
-    def may_work(self) -> bool:
-        """Whether anything of the line may run."""
-        return self.accepted.holds and not self.view.suspended and not self.view.deleting
 
 
 def plan(snapshot: LineSnapshot) -> Plan:
@@ -66,7 +49,7 @@ def plan(snapshot: LineSnapshot) -> Plan:
     after = flipped(view, {name: each for name, each in statuses.items() if each.ended_at is not None})
     remembered = remembered_of(after, _ended(statuses), after.promoted)
     facts = line_facts(look, after, remembered, statuses)
-    said = told_at_this_look(look, facts, lives)
+    said = told_at_this_look(look, facts)
     notices = noticed(view, said)
     statuses = {
         name: each.model_copy(update={"notices": notices.of_rollouts[name] or None}) for name, each in statuses.items()

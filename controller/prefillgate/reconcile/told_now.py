@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.reconcile.candidates import differences_of
 from prefillgate.reconcile.conditions_line import LineFacts, line_findings
 from prefillgate.reconcile.findings import as_conditions
-from prefillgate.reconcile.lifecycle import Life
+from prefillgate.reconcile.look import Look
 from prefillgate.reconcile.naming import digits_of
 from prefillgate.reconcile.seen import LineView
 from prefillgate.reconcile.telling import OF_LINE, OF_ROLLOUT, Said, event, transitions
 
-if TYPE_CHECKING:
-    from prefillgate.reconcile.plan import Look
 
-
-def told_at_this_look(look: Look, facts: LineFacts, lives: Mapping[str, Life]) -> Said:
+def told_at_this_look(look: Look, facts: LineFacts) -> Said:
     """Candidate, rollouts made, each transition, promotion and rejection, in the order in which they happen."""
     said = Said()
     view = look.view
