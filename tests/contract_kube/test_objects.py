@@ -6,7 +6,17 @@ import pytest
 
 from prefillgate.kube.client import Action
 from prefillgate.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
-from prefillgate.kube.objects import CONFIG_MAPS, SECRETS, Kind, Query, Ref, generation_of, uid_of, version_of
+from prefillgate.kube.objects import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    SECRETS,
+    Kind,
+    Query,
+    Ref,
+    generation_of,
+    uid_of,
+    version_of,
+)
 from tests.contract_kube.conftest import Side
 from tests.support.gadgets import GADGETS, gadget
 
@@ -47,6 +57,15 @@ async def test_a_kind_that_is_not_served_is_not_taken_for_an_object_that_is_gone
     assert caught.value.reason == "NotServed"
     with pytest.raises(NotFound):
         await side.kube.delete(unknown)
+
+
+async def test_which_resource_a_kind_is_the_server_tells(side: Side) -> None:
+    assert await side.kube.discover(GADGETS.api_version, GADGETS.kind) == GADGETS
+    assert await side.kube.discover("v1", "Namespace") == NAMESPACES
+    assert await side.kube.discover("v1", "Gadget") is None
+    with pytest.raises(NotFound) as caught:
+        await side.kube.discover("nothing.prefillgate.io/v1", "Nothing")
+    assert caught.value.reason == "NotServed"
 
 
 async def test_nothing_is_made_in_a_namespace_that_is_not_there(side: Side) -> None:

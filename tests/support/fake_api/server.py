@@ -24,6 +24,7 @@ BUILT_IN = (
     *(Resource(kind) for kind in (objects.STATEFUL_SETS, objects.REPLICA_SETS, objects.JOBS)),
     *(Resource(kind, status=False) for kind in (objects.LEASES, objects.EVENTS, objects.CONFIG_MAPS, objects.SECRETS)),
     Resource(objects.ENDPOINT_SLICES, status=False),
+    Resource(objects.CONTROLLER_REVISIONS, status=False),
 )
 VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete", "GET": "get"}
 
@@ -129,10 +130,13 @@ class FakeApi:
         if request.path == "/version":
             asked = None
             verb, plural = "version", "version"
+        elif self._kinds_at(request.path):
+            asked = None
+            verb, plural = "discover", "apiresources"
         else:
             try:
                 asked = self._take_apart(request)
-            except KeyError:
+            except (KeyError, IndexError):
                 return web.Response(status=404, text="404 page not found\n")
             verb, plural = asked.verb, asked.resource.kind.plural
         self.calls.append((verb, plural))
@@ -176,6 +180,19 @@ class FakeApi:
         body_ = status(fault.code, fault.reason, fault.message)
         return web.json_response(body_, status=fault.code, headers=headers)
 
+    def _kinds_at(self, path: str) -> list[Kind]:
+        """The kinds of a group and version whose own path this is."""
+        kinds = [resource.kind for resource in self._resources.values()]
+        return [kind for kind in kinds if path == f"/api{'s' if kind.group else ''}/{kind.api_version}"]
+
+    def _discovered(self, path: str) -> Object:
+        rows = [
+            {"name": each.plural, "kind": each.kind, "namespaced": each.namespaced} for each in self._kinds_at(path)
+        ]
+        below = [{**row, "name": f"{row['name']}/status"} for row in rows]
+        found = {"kind": "APIResourceList", "groupVersion": path.rpartition("api")[2]}
+        return {**found, "resources": [*below, *rows]}
+
     def _take_apart(self, request: web.BaseRequest) -> Asked:
         """Raises KeyError for a path that is not served."""
         parts = request.path.strip("/").split("/")
@@ -196,6 +213,8 @@ class FakeApi:
         return Asked(resource, verb, namespace, name, subresource)
 
     async def _answer(self, request: Any, asked: Asked | None) -> web.StreamResponse:
+        if asked is None and request.path != "/version":
+            return web.json_response(self._discovered(request.path))
         if asked is None:
             return web.json_response({"major": "1", "minor": "36", "gitVersion": "v1.36.3"})
         try:
