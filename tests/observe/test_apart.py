@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from prefillgate.app.carrying import WorkSettings
+from prefillgate.app.scratch import scratch_name
 from prefillgate.app.seams import Leading, Observed
 from prefillgate.app.work import ThreadWorks
 from prefillgate.evidence import Fence
@@ -189,6 +190,23 @@ async def test_what_a_killed_controller_left_is_put_back_by_who_leads_next(
         await asyncio.to_thread(wait_for, lambda: not namespace.pods(**{APART: "scratch"}))
         await asyncio.to_thread(wait_for, lambda: in_service(namespace) == 1)
         assert namespace.pods(**{APART: "drained"}) == []
+
+
+async def test_a_pod_of_somebody_else_that_has_the_name_is_left_alone(
+    eyes: Eyes, gate: Kube, namespace: Namespace, tmp_path: Path
+) -> None:
+    namespace.apply(deployment("engine", simulated()))
+    observed = await observed_line(eyes, namespace, isolated("Scratch"), 1)
+    assert observed.snapshot.roles.promoted is not None
+    name = scratch_name("chat", FLOOR, observed.snapshot.roles.promoted)
+    theirs = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [simulated()]}}
+    namespace.apply(theirs)
+    async with working(gate, tmp_path, namespace) as works:
+        uid = start(works, observed)
+        seen = await until(works, uid, ended)
+        assert seen.state is WorkState.BROKEN and "it is none of the gate's" in seen.trouble
+    pod = namespace.cluster.api().get(namespace.path("pods", name))
+    assert "deletionTimestamp" not in pod["metadata"]
 
 
 async def test_a_template_that_is_not_kept_any_more_is_told(

@@ -18,11 +18,11 @@ from prefillgate.api.kinds.arms import PodsEndpoint
 from prefillgate.api.kinds.names import APART_LABEL, DRAINED, PROMOTED_CONDITION, SCRATCH
 from prefillgate.app.observe.pods import epoch_of, is_leaving, is_ready, pod_url, unavailable
 from prefillgate.app.orders import Asked, Chosen, Unusable, short
-from prefillgate.app.scratch import recorded_template, scratch_pod, template_in
+from prefillgate.app.scratch import owner_of, recorded_template, scratch_pod, template_in
 from prefillgate.core.cells import BASELINE
 from prefillgate.kube.client import Kube
 from prefillgate.kube.errors import Invalid, KubeError, Terminal
-from prefillgate.kube.objects import PODS, Object, Query, Ref, label, name_of, namespace_of, uid_of
+from prefillgate.kube.objects import PODS, Object, Query, Ref, label, metadata, name_of, namespace_of, uid_of
 from prefillgate.runs.errors import CouldNotMeasure
 
 LOOK_SECONDS = 1.0
@@ -68,7 +68,7 @@ class Apart:
             async with self._followed(ref, server, way):
                 yield server
         finally:
-            await at_last(lambda: self.kube.delete(ref))
+            await at_last(lambda: self._end(ref, asked))
 
     async def _kept(self, asked: Asked, digest: str) -> Object:
         """The object that keeps the template."""
@@ -89,6 +89,13 @@ class Apart:
             if not is_leaving(pod):
                 await self.kube.delete(ref, uid_of(pod))
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _end(self, ref: Ref, asked: Asked) -> None:
+        """Delete the pod that was made for this work, and none of somebody else's. Raises KubeError."""
+        pod = await self._pod(ref)
+        mine = pod is not None and label(pod, APART_LABEL) == SCRATCH
+        if pod is not None and mine and metadata(pod).get("ownerReferences") == [owner_of(asked)]:
+            await self.kube.delete(ref, uid_of(pod))
 
     async def _ready(self, ref: Ref, uid: str, way: Way) -> Chosen:
         until = asyncio.get_running_loop().time() + self.patience_seconds

@@ -80,13 +80,13 @@ def scratch_pod(asked: Asked, digest: str, template: Mapping[str, Any]) -> Objec
             "namespace": metadata["namespace"],
             "labels": {APART_LABEL: SCRATCH, LINE_LABEL: metadata["name"][:63].rstrip(".-")},
             "annotations": dict(annotations),
-            "ownerReferences": [_owner(asked)],
+            "ownerReferences": [owner_of(asked)],
         },
         "spec": spec,
     }
 
 
-def _owner(asked: Asked) -> Object:
+def owner_of(asked: Asked) -> Object:
     """Who goes, goes with his pod: the rollout; of a floor and a watch the line."""
     things = {str(each.thing["metadata"]["uid"]): each.thing["metadata"] for each in asked.snapshot.rollouts}
     mine = things.get(asked.order.key)

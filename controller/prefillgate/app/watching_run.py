@@ -85,8 +85,11 @@ class RunWatcher:
             self._turned()
 
     def ended(self, journal: KeptJournal, verdict: Verdict) -> None:
-        """The run came to its end."""
-        self._put(*_tail(journal), verdict)
+        """The run came to its end, or is looked at while it is not carried out.
+
+        Of its cells those are kept that were void: many ended runs are known for as long as this process leads.
+        """
+        self._put(*_tail(journal), replace(verdict, cells=tuple(v for v in verdict.cells if v.cell_class is None)))
 
     def _put(self, rows: int, head: str, verdict: Verdict | None = None) -> None:
         with self._lock:

@@ -150,8 +150,9 @@ class ThreadWorks:
             self._threads -= 1
             if self._waiting and not self._closed:
                 self._give_thread(self._waiting.popleft())
-            if self._closed and not self._threads and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._all_ended.set)
+            if self._closed and not self._threads:
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._all_ended.set)
 
     def _forget(self, key: Key, observed: Observed) -> None:
         """Ended work of rollouts that are gone, and of earlier floors: its store is there, and memory stays bounded."""
@@ -166,5 +167,5 @@ class ThreadWorks:
 
     def _tell(self, line: str) -> None:
         """From whatever thread."""
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop was closed: the process ends
             self._loop.call_soon_threadsafe(self._changed, line)
