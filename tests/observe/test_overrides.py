@@ -14,6 +14,7 @@ from prefillgate.kube.client import Kube
 from prefillgate.reconcile.effects import TakeOverride
 from prefillgate.reconcile.overrides import Considered, considered
 from prefillgate.reconcile.snapshot import LineSnapshot
+from tests.support.cluster.api import wait_for
 from tests.support.cluster.fixtures import Namespace
 from tests.support.cluster.users import ALICE
 from tests.support.kinds import ROOT
@@ -49,8 +50,11 @@ def with_a_rollout(namespace: Namespace) -> Namespace:
 def override(where: Namespace, *more: str, reason: str = "why") -> None:
     """ALICE overrides."""
     words = ("prefillgate.io/override=hold", f"prefillgate.io/override-reason={reason}", *more)
-    done = where.kubectl("annotate", "--overwrite", "pro", "chat-22222222", *words, user=ALICE)
-    assert done.returncode == 0, done.stderr
+
+    def done() -> bool:
+        return where.kubectl("annotate", "--overwrite", "pro", "chat-22222222", *words, user=ALICE).returncode == 0
+
+    wait_for(done)  # a policy hears of our kinds some moments later, and refuses until then
 
 
 def judged(snapshot: LineSnapshot, reason: str = "why") -> Considered | None:
