@@ -29,6 +29,12 @@ NOT_SEEN_HERE: dict[str, set[Right]] = {
     "asked for by an admission plugin that is off by default": {
         ("prefillgate.io", "servinglines/finalizers", "update")
     },
+    "of isolation Drain and Scratch, used with these rights in tests/observe/test_apart.py": {
+        ("", "pods", "create"),
+        ("", "pods", "delete"),
+        ("", "pods", "patch"),
+        ("", "pods/status", "patch"),
+    },
     "kinds that this cluster does not have": {
         (group, resource, verb)
         for group, resource in (
