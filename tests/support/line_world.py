@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from prefillgate.api.kinds.common import TemplateSeen
 from prefillgate.api.kinds.moments import moment
 from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec
 from prefillgate.api.kinds.reading import read_spec
@@ -137,6 +138,7 @@ class World:
     now: float = START
     slots: dict[Slot, Profile] = field(default_factory=lambda: {Slot.BASELINE: A, Slot.CANDIDATE: A})
     down: dict[str, ArmSeen] = field(default_factory=dict)  # by digest, where it is not simply there
+    templates: dict[Slot, TemplateSeen] = field(default_factory=dict)
     troubles: tuple[Trouble, ...] = ()
     policy: PolicySeen | None = STANDARD
     cases: ReplaySetSeen | None = TWELVE
@@ -172,7 +174,7 @@ class World:
     def look(self) -> LineSnapshot:
         """What the shell sees now."""
         spec, problems = read_spec(ServingLineSpec, self.line)
-        slots = tuple(SlotProfile(slot, each) for slot, each in self.slots.items())
+        slots = tuple(SlotProfile(slot, each, self.templates.get(slot)) for slot, each in self.slots.items())
         roles = roles_of(self.line.get("status", {}), slots)
         baseline = None if roles.promoted is None else self.arm(roles.promoted)
         candidate = None if roles.candidate is None else self.arm(roles.candidate.profile.digest)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from prefillgate.api.kinds.common import TemplateSeen
 from prefillgate.api.kinds.moments import moment, seconds_of
 from prefillgate.reconcile.effects import DeleteRollout, StartWork, StopWork
 from prefillgate.reconcile.plan import plan
@@ -166,6 +167,28 @@ def test_a_promoted_profile_first_seen_unresolved_is_the_same_once_it_is() -> No
     assert (promoted["digest"], promoted["since"], promoted["how"]) == (A.digest, since, "FirstSeen")
     assert [each.baseline for each in world.started] == [A.digest]
     assert world.rollouts == {}
+
+
+def kept_by(kind: str, name: str) -> TemplateSeen:
+    return TemplateSeen.model_validate({"apiVersion": "apps/v1", "kind": kind, "name": name})
+
+
+def test_where_a_template_is_kept_is_told_anew_once_more_than_the_workload_keeps_it() -> None:
+    world = World().ready()
+    world.templates[Slot.CANDIDATE] = kept_by("Deployment", "new")
+    world.down = {B.digest: ArmSeen(B.digest)}
+    world.propose(B)
+    name = world.newest
+    assert world.of(name)["candidate"]["template"]["kind"] == "Deployment"
+    world.templates[Slot.CANDIDATE] = kept_by("ReplicaSet", "new-1")
+    world.settle()
+    assert world.of(name)["candidate"]["template"] == {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "new-1"}
+    world.templates[Slot.CANDIDATE] = kept_by("ReplicaSet", "new-2")
+    world.down = {}
+    world.settle()
+    assert world.of(name)["candidate"]["template"]["name"] == "new-1"
+    world.judge(PROMOTES)
+    assert world.status["promotedProfile"]["template"]["name"] == "new-1"
 
 
 # One workload for both

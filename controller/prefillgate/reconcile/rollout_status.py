@@ -181,7 +181,7 @@ def _candidate(ground: Ground) -> RolloutProfile | None:
 
 def _resolved(seen: RolloutProfile, view: LineView) -> RolloutProfile:
     better = refreshed(seen, view.snapshot.slots)
-    return seen if better is None else RolloutProfile.model_validate(wire(seen) | better)
+    return RolloutProfile.model_validate(wire(seen) | better) if better else seen
 
 
 def _recorded(told: Told | None) -> RolloutProfile | None:

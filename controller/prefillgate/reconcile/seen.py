@@ -16,7 +16,7 @@ from prefillgate.api.kinds.line_status import PromotedProfile, ServingLineStatus
 from prefillgate.api.kinds.moments import moment, seconds_of
 from prefillgate.api.kinds.names import RERUN
 from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec
-from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
+from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus, RolloutProfile
 from prefillgate.api.model import validate
 from prefillgate.core.decision import Reason
 from prefillgate.evidence.book_rows import Outcome
@@ -29,6 +29,7 @@ from prefillgate.reconcile.told_settings import settings_told, wire_settings
 
 DIGITS_OF_A_NAME = 12
 MOST_SUMMARY, MOST_NOTES = 64, 32
+KEEPERS = ("ReplicaSet", "ControllerRevision")  # of a pod template, while the workload goes on to the next
 NOT_BEGUN = ("NotStarted", "WaitingForFloor", "WaitingForEndpoints", "Suspended")  # of the condition Screened
 S = TypeVar("S", bound=StatusModel)
 Told = Mapping[str, Any]  # `digest` and `writtenDigest` of a profile, as a status or a spec has them
@@ -218,15 +219,20 @@ def profile_seen(profile: Profile) -> dict[str, Any]:
     }
 
 
-def refreshed(seen: ProfileSeen, slots: tuple[SlotProfile, ...]) -> dict[str, Any] | None:
-    """The same profile with its images resolved, where it was first seen without and a slot has it with; else None."""
-    told = wire(seen)
-    if seen.digest != seen.written_digest:
-        return None
-    for each in slots:
-        if each.profile.resolved and each.profile.digest != seen.digest and is_profile(each.profile, told):
-            return profile_seen(each.profile)
-    return None
+def refreshed(seen: PromotedProfile | RolloutProfile, slots: tuple[SlotProfile, ...]) -> dict[str, Any]:
+    """What a slot knows better of a profile, on the wire: its images, where it was first seen before any pod had
+    resolved them, and what keeps its template, where that was the workload itself."""
+    better: dict[str, Any] = {}
+    for slot in slots:
+        if not is_profile(slot.profile, wire(seen)):
+            continue
+        if slot.profile.resolved and seen.digest == seen.written_digest != slot.profile.digest:
+            better |= profile_seen(slot.profile)
+        was, now = seen.template, slot.template
+        if now is not None and now.kind in KEEPERS and (was is None or was.kind not in KEEPERS):
+            better["template"] = wire_template(slot)
+        return better
+    return better
 
 
 def _promoted(snapshot: LineSnapshot, before: ServingLineStatus) -> PromotedProfile | None:
@@ -234,9 +240,9 @@ def _promoted(snapshot: LineSnapshot, before: ServingLineStatus) -> PromotedProf
     the store knows of a promotion."""
     seen = before.promoted_profile
     if seen is not None:
-        better = refreshed(seen, snapshot.slots) or {}
+        better = refreshed(seen, snapshot.slots)
         slot = slot_of(seen, snapshot.slots)
-        if slot is not None and (better or seen.settings is None):
+        if slot is not None and ("digest" in better or seen.settings is None):
             better["settings"] = settings_told(slot.profile.settings)
         return PromotedProfile.model_validate(wire(seen) | better) if better else seen
     if snapshot.book.trouble is not None:

@@ -41,7 +41,11 @@ _WEIGHTY = {
     ConditionType.ROLLBACK_ALLOWED: ("CandidateUnavailable",),
     ConditionType.SUCCEEDED: (*("Promoted", "PassedDryRun", "FailedDryRun", "Held", "NotMeasured", "RollbackAllowed"),),
 }
-_TOLD_BY_ANOTHER = {(ConditionType.SCREENED, "NotStarted"), (ConditionType.SUCCEEDED, "Superseded")}
+_NO_NEWS = {  # told by another condition, or on the way to the next reason
+    (ConditionType.SCREENED, "NotStarted"),
+    (ConditionType.SUCCEEDED, "Superseded"),
+    (ConditionType.ENDPOINTS_READY, "Probing"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ def event(reason: str, note: str, once: str, rollout: str | None = None) -> Tell
 
 
 def _is_news(kind: ConditionType, old: ConditionModel | None, now: ConditionModel) -> bool:
-    if (kind, now.reason) in _TOLD_BY_ANOTHER:
+    if (kind, now.reason) in _NO_NEWS:
         return False
     warns = ROWS[kind, now.reason].warning
     if kind in _PERMISSIONS:
