@@ -8,6 +8,7 @@ from prefillgate.kube.client import Action
 from prefillgate.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from prefillgate.kube.objects import (
     CONFIG_MAPS,
+    DEPLOYMENTS,
     NAMESPACES,
     SECRETS,
     Kind,
@@ -134,3 +135,26 @@ async def test_an_object_with_a_finalizer_stays_until_it_is_taken_off(side: Side
     assert (await side.kube.get(ref))["metadata"]["deletionTimestamp"]
     await side.kube.merge_patch(ref, {"metadata": {"finalizers": None}})
     assert await side.kube.find(ref) is None
+
+
+async def test_a_workload_is_scaled_through_its_scale_alone(side: Side) -> None:
+    labels = {"app": "web"}
+    container = {"name": "web", "image": "registry.example/web:1"}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}}
+    spec["template"] = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    made = await side.kube.create(DEPLOYMENTS, {"metadata": {"name": "web", "namespace": side.space}, "spec": spec})
+    ref = Ref(DEPLOYMENTS, "web", side.space)
+    scale = await side.kube.get(ref, "scale")
+    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == ("Scale", {"replicas": 2}, "app=web")
+    assert uid_of(scale) == uid_of(made)
+    assert (await side.kube.merge_patch(ref, {"spec": {"replicas": 3}}, "scale"))["spec"] == {"replicas": 3}
+    none = await side.kube.merge_patch(ref, {"spec": {"replicas": 0}}, "scale")
+    assert none["spec"] == {}
+    after = await side.kube.get(ref)
+    assert after["spec"]["replicas"] == 0
+    assert after["spec"]["template"]["spec"]["containers"][0]["image"] == container["image"]
+    old = {"metadata": {"resourceVersion": version_of(scale)}, "spec": {"replicas": 1}}
+    with pytest.raises(Conflict):
+        await side.kube.merge_patch(ref, old, "scale")
+    with pytest.raises(NotFound):
+        await side.kube.get(Ref(DEPLOYMENTS, "other", side.space), "scale")

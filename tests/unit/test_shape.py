@@ -291,6 +291,15 @@ def test_the_verdict_of_a_shared_run_says_so() -> None:
     assert not [said for said in judge(started()).decision.sentences if "Isolation" in said]
 
 
+def test_the_verdict_of_a_run_with_one_server_at_a_time_says_what_that_costs() -> None:
+    cost = (
+        "One server at a time: for decode speed and in a replicate a pair of windows is one observation, however many "
+        "prompts it holds."
+    )
+    assert cost in judge(started(STANDARD, shape=Shape(sequential=True))).decision.sentences
+    assert cost not in judge(started()).decision.sentences
+
+
 def test_no_time_contradicts_a_fresh_prefill_on_a_server_in_use() -> None:
     slow = [cell(case=f"c{i}", prefill_ms=1000.0) for i in range(8)]
     quick = cell(case="c9", prefill_ms=100.0)

@@ -16,7 +16,9 @@ from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, 
 from prefillgate.app.promoted import Previous, floor_answer, may_be_mended, replicate_run, watch_answer
 from prefillgate.app.replay_thread import Answer, Turn, Word
 from prefillgate.app.run_stores import RunStores, told
+from prefillgate.app.scaling import Scaling
 from prefillgate.app.seams import Leading
+from prefillgate.app.taking_turns import ScalingHand, alone, in_its_window, in_turns, opening_of, workloads_of
 from prefillgate.app.watching_run import so_far
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.decision import Reason, decide
@@ -59,6 +61,7 @@ class WorkSettings:
     in_use_pause_seconds: float = 30.0  # before a server is tried again whose traffic voided cell after cell; doubled
     times: LaneTimes = field(default_factory=lambda: LaneTimes(idle_timeout_seconds=IDLE_SECONDS))
     said: Callable[[Asked], Said] = lambda asked: unsaid  # who is told what a replay says
+    scaling: Scaling | None = None  # for profiles that do not fit at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +75,15 @@ class Carrier:
     aside: Aside | None = None  # None: there is no cluster
 
     async def carry(self, turn: Turn) -> Answer | None:
-        """One turn. Raises `NotYet`, `Unusable`, `RunError`, `StoreError`."""
+        """One turn. Raises `NotYet`, `NoWindow`, `Unusable`, `RunError`, `StoreError`."""
         asked = turn.asked
         store = self._store(asked, asked.order.key)
         turn.located(asked.order.key, told(store))
         over = self._look(turn, store)
         if over is not None or turn.words_only:
             return over
+        if asked.takes_turns:
+            return await self._in_turns(turn, store)
         async with self._servers(turn) as servers:
             return await self._replay(turn, servers, store)
 
@@ -86,7 +91,7 @@ class Carrier:
     async def _servers(self, turn: Turn) -> AsyncIterator[Servers]:
         """The servers to ask; that of production apart from its traffic, where the line wants that."""
         asked, servers = turn.asked, turn.servers()
-        if asked.spec.baseline.isolation.mode in ALONG_WITH_TRAFFIC:
+        if asked.spec.baseline.isolation.mode in ALONG_WITH_TRAFFIC or BASELINE not in servers:
             yield servers
             return
         if self.aside is None:
@@ -97,15 +102,21 @@ class Carrier:
 
     async def _replay(self, turn: Turn, servers: Servers, store: StoreAddress) -> Answer | None:
         asked, said, hooks = turn.asked, self._said(turn), self._hooks(turn, servers)
-        request = self._by_its_floor(run_request(asked, servers, self._place(asked, store)), said)
+        request = run_request(asked, servers, self._place(asked, store))
+        if asked.stored_baseline_seconds is not None:
+            request = alone(asked, request, store_exists(store))
+        request = self._by_its_floor(request, said)
         if asked.order.kind is WorkKind.FLOOR:
             return floor_answer(await measure_floor(request, turn.watcher, self.clock, said, hooks), turn.watcher)
         if asked.order.kind is WorkKind.WATCH:
             watch = self._watch(asked, request)
             return watch_answer(await run_watch(watch, turn.watcher, self.clock, said, hooks), turn)
+        return await self._executed(turn, request, hooks)
+
+    async def _executed(self, turn: Turn, request: RunRequest, hooks: Hooks) -> Answer:
         pause = self.settings.in_use_pause_seconds
         while True:
-            finished = await execute(request, turn.watcher, self.clock, said, hooks)
+            finished = await execute(request, turn.watcher, self.clock, self._said(turn), hooks)
             turn.watcher.ended(finished.journal, finished.verdict)
             finished.journal.close()
             if not ended_by_traffic(finished.gate):
@@ -113,6 +124,18 @@ class Carrier:
             turn.watcher.waits_for(WAITING_FOR_IDLE)  # an hour of much traffic is no end of a rollout
             await self.clock.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _in_turns(self, turn: Turn, store: StoreAddress) -> Answer:
+        """One profile at a time, while a window is open."""
+        request = in_turns(run_request(turn.asked, {}, self._place(turn.asked, store)))
+        if self.settings.scaling is None:
+            raise Unusable("nothing scales here")
+        opening_of(turn.asked, self.clock.now())
+        said, workloads = self._said(turn), workloads_of(turn.asked)
+        hand = ScalingHand(turn.asked, self.settings.scaling, self.epochs, workloads, said)
+        untold = frozenset(each.url for each in workloads.values() if each.url is not None)
+        hooks = replace(self._hooks(turn, {}), hand=lambda asked, said: hand, address=hand.address, untold=untold)
+        return await in_its_window(turn.asked, hand, self.clock, lambda: self._executed(turn, request, hooks))
 
     def _by_its_floor(self, request: RunRequest, said: Said) -> RunRequest:
         """The request, without a floor that was measured by other checks: then the run says less of speed."""

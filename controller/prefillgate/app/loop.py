@@ -170,6 +170,7 @@ class Loop:
         plan = parts.plan(observed.snapshot)
         await parts.hand.carry_out(observed, plan)
         self._waits.pop(f"{LINE}/{name}", None)
+        parts.works.looked(observed)
         parts.metrics.saw(name, parts.works.seen(self._seen[name]))
         parts.metrics.waiting(parts.hand.untold)
         if parts.hand.untold:

@@ -13,6 +13,7 @@ from prefillgate.app.observe.observer import ClusterObserver
 from prefillgate.app.observe.settings import ObserveSettings, ProbePace
 from prefillgate.app.orders import Asked
 from prefillgate.app.process import Makers, Surroundings, watch_of
+from prefillgate.app.scaling import Scaling
 from prefillgate.app.seams import Changed, Leading, Observer, Works
 from prefillgate.app.work import ThreadWorks
 from prefillgate.kube.errors import KubeError, Unreachable
@@ -51,7 +52,9 @@ def observer(around: Surroundings) -> Observer:
 def works(around: Surroundings, leading: Leading, changed: Changed) -> Works:
     """Who replays, in threads of this process."""
     settings = around.settings
-    asked = WorkSettings(settings.store, settings.concurrent_replays, namespaces=settings.watch_namespaces, said=said)
+    scaling = Scaling(around.kube, leading.leads)
+    namespaces = settings.watch_namespaces
+    asked = WorkSettings(settings.store, settings.concurrent_replays, namespaces=namespaces, said=said, scaling=scaling)
     return ThreadWorks(leading, asked, changed, kube=around.kube)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prefillgate.api.areas import AREAS
 from prefillgate.api.kinds.profile_rollout import RecordedProfile
@@ -32,6 +32,8 @@ SPEC_NAMES = {
     "--candidate-model": "spec.model",
     "--model": "spec.model",
     "--floor": "floor",
+    "--baseline-store": "stored baseline",
+    "--baseline-max-age": "spec.sequential.storedBaselineMaxAgeSeconds",
     "--wait-ready": "the controller's patience",
     "--budget": "budgetPrefills of the policy",
     "--unvalidated-judge": "more labelled examples in the check",
@@ -44,6 +46,14 @@ _SHORT = 12  # hex digits of a digest in a name
 
 class NotYet(Exception):
     """A server that the run needs is not there now, and may come."""
+
+
+class NoWindow(Exception):
+    """No window is open in which workloads may be scaled; the next one opens at `opens_at`, seconds since the epoch."""
+
+    def __init__(self, opens_at: float) -> None:
+        super().__init__("no window is open")
+        self.opens_at = opens_at
 
 
 class Unusable(Exception):
@@ -70,6 +80,27 @@ class Asked:
         return self.snapshot.spec
 
     @property
+    def takes_turns(self) -> bool:
+        """Whether both profiles have one place, and workloads are scaled for it."""
+        sequential = self.spec.sequential
+        return self.order.kind is WorkKind.JUDGE and sequential is not None and sequential.windows is not None
+
+    @property
+    def stored_baseline_seconds(self) -> int | None:
+        """How old a stored baseline may be that the candidate alone is held against; None: it is not alone."""
+        sequential = self.spec.sequential
+        if self.order.kind is not WorkKind.JUDGE or sequential is None:
+            return None
+        return sequential.stored_baseline_max_age_seconds
+
+    @property
+    def asked_arms(self) -> tuple[str, ...]:
+        """The arms whose servers must be there before it can begin."""
+        if self.takes_turns:
+            return ()
+        return (CANDIDATE,) if self.stored_baseline_seconds is not None else tuple(self.digests)
+
+    @property
     def compared(self) -> tuple[str, str | None]:
         """The two profiles that a replicate would compare; None: nothing is compared."""
         order = self.order
@@ -90,6 +121,9 @@ class Asked:
         """Whether a run would be carried out otherwise: another order, another way to a server, other patience."""
         ways = [[each.observed.ways.get(digest) for digest in each.digests.values()] for each in (self, other)]
         specs = [each.snapshot.spec and _patience(each.snapshot.spec) for each in (self, other)]
+        if self.takes_turns and other.takes_turns:  # images are resolved while a pod runs, and not before
+            orders = [replace(each.order, baseline="", candidate=None) for each in (self, other)]
+            return orders[0] != orders[1] or specs[0] != specs[1]
         return self.order != other.order or ways[0] != ways[1] or specs[0] != specs[1]
 
     @property
@@ -119,7 +153,8 @@ def servers_of(asked: Asked, before: Servers, gone: Container[str] = ()) -> Serv
     """
     chosen: Servers = {}
     mode = asked.spec.baseline.isolation.mode
-    for arm, digest in asked.digests.items():
+    for arm in asked.asked_arms:
+        digest = asked.digests[arm]
         if arm == BASELINE and mode == "Scratch":
             chosen[arm] = Chosen("", "a pod that is to be made", None)
             continue
@@ -189,7 +224,8 @@ def _judged_by(asked: Asked) -> tuple[PolicyDocument, ReplaySet]:
 
 def arm_request(asked: Asked, arm: str, servers: Servers) -> ArmRequest:
     """One arm as the run asks it. Raises `Unusable` where nothing tells how its servers are asked."""
-    return server_request(asked, asked.digests[arm], servers[arm].url)
+    url = servers[arm].url if arm in servers else f"http://{arm}.invalid"  # of one that is met when it is put up
+    return server_request(asked, asked.digests[arm], url)
 
 
 def server_request(asked: Asked, digest: str, url: str) -> ArmRequest:
@@ -254,7 +290,8 @@ def _recorded(profile: RecordedProfile) -> Recorded:
 
 
 def _patience(spec: ServingLineSpec) -> tuple[object, ...]:
-    return spec.cell_timeout_seconds, spec.baseline.isolation, spec.max_production_prefills_per_hour
+    own = (spec.cell_timeout_seconds, spec.baseline.isolation, spec.max_production_prefills_per_hour)
+    return (*own, spec.sequential)
 
 
 def _uid(thing: object) -> str | None:

@@ -177,7 +177,7 @@ class Process:
 
     async def _term(self, around: Surroundings, term: Term, book: Book) -> None:
         assert self._observer is not None
-        leading = Leading(book, Fence(term.token))
+        leading = Leading(book, Fence(term.token), term.valid)
         works = self.makers.works(around, leading, self._work_changed)
         means = Means(
             kube=around.kube,

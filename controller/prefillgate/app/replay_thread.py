@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prefillgate.app.orders import Asked, Chosen, NotYet, Servers, Unusable, servers_of
+from prefillgate.app.orders import Asked, Chosen, NotYet, NoWindow, Servers, Unusable, servers_of
 from prefillgate.app.watching_run import RunWatcher
 from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.core.verdict import Verdict
@@ -28,7 +28,7 @@ LONGEST_RETRY_SECONDS = 300.0
 LAST_CELL_SECONDS = 10.0  # that a cell in flight has before its replay is moved away from under it
 WORDS_AGAIN_SECONDS = 30.0  # a person's words that could not be written are tried again
 LONGEST_TROUBLE = 1000
-TURN = "WaitingForTurn"  # a reason of the condition Screened
+TURN, WINDOW = "WaitingForTurn", "WaitingForWindow"  # reasons of the condition Screened
 REFUSED = (Unusable, BadInput, StoreDamaged, StoreForeign, StoreVersion)  # nothing is gained by trying again
 TAKEN_OVER = "taken over: another controller leads now and goes on with it"
 
@@ -65,7 +65,10 @@ class Turn:
 
 
 Carry = Callable[[Turn], Coroutine[Any, Any, Answer | None]]
-"""Carries a turn out; None where only words were wanted. Raises `NotYet`, `Unusable`, `RunError`, `StoreError`."""
+"""Carries a turn out; None where only words were wanted.
+
+Raises `NotYet`, `NoWindow`, `Unusable`, `RunError`, `StoreError`.
+"""
 
 
 class Replay:
@@ -110,6 +113,12 @@ class Replay:
             return seen
 
     @property
+    def living(self) -> bool:
+        """Whether a thread is at it."""
+        with self._lock:
+            return self._living
+
+    @property
     def wanted(self) -> bool:
         """Whether it is still to be carried out."""
         with self._lock:
@@ -127,7 +136,8 @@ class Replay:
                     self._move_soon()
                 return False
             if self._seen.state is WorkState.RUNNING:
-                return True
+                opens_at = self._seen.retry_at if self._seen.waiting == WINDOW else None
+                return opens_at is None or self._clock.now() >= opens_at or asked.differs(before)
             if self._serverless and not self._available():
                 return False
             early = self._seen.retry_at is not None and self._clock.now() < self._seen.retry_at
@@ -222,7 +232,7 @@ class Replay:
             if self._stopped is not None and self._seen.state is WorkState.RUNNING:
                 self._set(state=WorkState.BROKEN, trouble=self._stopped)
             self._watcher.leave, self._moving = None, False
-            wanted = self._seen.state is WorkState.RUNNING
+            wanted = self._seen.state is WorkState.RUNNING and self._seen.waiting != WINDOW
             if not wanted and (self._no_journal or not self._words):
                 self._living = False
                 return None
@@ -289,6 +299,9 @@ class Replay:
             if self._seen.state is WorkState.ENDED:
                 return
             self._serverless = isinstance(error, NotYet)
+            if isinstance(error, NoWindow):
+                self._set(waiting=WINDOW, waiting_since=self._clock.now(), retry_at=error.opens_at)
+                return
             if self._serverless:  # it may go on as soon as there is one
                 self._set(state=WorkState.BROKEN, trouble=str(error), retry_at=None)
                 return

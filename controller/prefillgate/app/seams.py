@@ -50,6 +50,7 @@ class Leading:
 
     book: Book
     fence: Fence
+    leads: Callable[[], bool] = lambda: True  # whether the term lasts at this moment
 
 
 class Works(Protocol):
@@ -75,6 +76,10 @@ class Works(Protocol):
         None: its pod was taken away (deleted, evicted, its node lost). That voids its cell, where a server that dies by
         itself makes a bad one: so never for a crash, nor where the life is merely not known.
         """
+
+    def looked(self, observed: Observed) -> None:
+        """A look at a line was carried out. What a controller that is gone left scaled is put back, unless its replay
+        goes on."""
 
     async def close(self, seconds: float) -> bool:
         """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""

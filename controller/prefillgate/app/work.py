@@ -14,6 +14,7 @@ from prefillgate.app.carrying import Carrier, WorkSettings
 from prefillgate.app.epochs import Epochs
 from prefillgate.app.orders import Asked
 from prefillgate.app.replay_thread import Replay
+from prefillgate.app.scaling import line_ref, noted_on
 from prefillgate.app.seams import Changed, Leading, Observed
 from prefillgate.kube.client import Kube
 from prefillgate.reconcile.effects import RecordOverride, StartWork
@@ -114,6 +115,17 @@ class ThreadWorks:
             with self._lock:
                 for replay in self._replays.values():
                     replay.lost(url)
+
+    def looked(self, observed: Observed) -> None:
+        """A look at a line was carried out. What was left scaled is put back, unless its replay goes on."""
+        scaling, line = self._settings.scaling, observed.snapshot.line
+        if scaling is None or not noted_on(line):
+            return
+        uid = str(line["metadata"]["uid"])
+        with self._lock:
+            goes_on = any(replay.living for (of, _), replay in self._replays.items() if of == uid)
+        if not goes_on and not self._closed:
+            scaling.put_back_soon(line_ref(line))
 
     async def close(self, seconds: float) -> bool:
         """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""

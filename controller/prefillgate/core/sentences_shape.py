@@ -34,6 +34,11 @@ def shape_sentences(facts: Facts) -> Iterator[str]:
         yield floor_sentence(facts.floor)
     if facts.baseline_shown is not None:
         yield baseline_sentence(facts.baseline_shown)
+    if facts.plan is not None and facts.plan.shape.sequential:
+        yield (
+            "One server at a time: for decode speed and in a replicate a pair of windows is one observation, however "
+            "many prompts it holds."
+        )
     if facts.plan is not None and facts.plan.shape.shared:
         yield (
             "Isolation shared: the servers served others meanwhile; a prefill counts as fresh by what its own response "

@@ -266,7 +266,7 @@ def replayed(g: Ground) -> Life:
     evidence = g.evidence if answer is None else answer.decision
     screened, waits_until = _screening(g, answer)
     times = [*_deadline(g), *waits_until]
-    if work is not None and work.state is WorkState.BROKEN and work.retry_at is not None:
+    if work is not None and work.state in (WorkState.BROKEN, WorkState.RUNNING) and work.retry_at is not None:
         times.append(work.retry_at)
     return Life(evidence, evidence, screened, answer=answer, may_run=True, start=start, look_at=tuple(times))
 

@@ -17,14 +17,14 @@ kind: Policy
 omitStages: [RequestReceived]
 rules:
 - level: RequestResponse
-  resources: [{{group: {GROUP}}}]
+  resources: [{{group: {GROUP}}}, {{group: apps, resources: [deployments/scale, statefulsets/scale]}}]
 - level: Metadata
 """
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One request. `request` and `response` are bodies, for objects of our own group alone; otherwise None."""
+    """One request. `request` and `response` are bodies, for objects of our own group and scales; otherwise None."""
 
     user: str
     verb: str

@@ -234,6 +234,8 @@ class FakeApi:
             return 201, self._review(body, bool(request.headers.get("Authorization")))
         if asked.verb == "list":
             return 200, self._list(request, asked)
+        if asked.subresource == "scale":
+            return 200, self._scale(asked, body, write)
         if asked.verb == "get":
             return 200, self.store.get(*where)
         if asked.verb == "create":
@@ -255,6 +257,23 @@ class FakeApi:
         if "resourceVersion" not in meta:
             patched["metadata"].pop("resourceVersion", None)
         return 200, self.store.update(*where, patched, write)
+
+    def _scale(self, asked: Asked, body: Object, write: Write) -> Object:
+        """The scale of a workload: read, or changed by a merge patch of its replicas."""
+        where = (asked.resource, asked.namespace, asked.name)
+        found = self.store.get(*where)
+        if asked.verb == "patch":
+            version = (body.get("metadata") or {}).get("resourceVersion")
+            changed = {**found, "spec": merge_patch(found["spec"], {"replicas": body["spec"]["replicas"]})}
+            changed["metadata"] = {**found["metadata"], "resourceVersion": version or ""}
+            found = self.store.update(*where, changed, Write(write.manager, subresource="", strict=write.strict))
+        labels = (found["spec"].get("selector") or {}).get("matchLabels") or {}
+        status: Object = {"replicas": (found.get("status") or {}).get("replicas", 0)}
+        status |= {"selector": ",".join(f"{key}={value}" for key, value in labels.items())}
+        kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        meta = {key: found["metadata"][key] for key in kept}
+        spec = {"replicas": replicas} if (replicas := found["spec"].get("replicas", 1)) else {}
+        return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status}
 
     def _review(self, body: Object, restricted: bool) -> Object:
         asked = body["spec"]["resourceAttributes"]

@@ -27,6 +27,8 @@ OVERRIDE_POLICY = "prefillgate-override"  # the ValidatingAdmissionPolicy that a
 
 RERUN = f"{GROUP}/rerun"  # on a ServingLine or a ProfileRollout; any value that was not handled yet asks once
 
+SCALED = f"{GROUP}/scaled"  # on a ServingLine, ours: what its workloads had before they were scaled for a replay
+
 LINE_LABEL = f"{GROUP}/line"  # on rollouts and jobs: the name of their ServingLine
 CANDIDATE_LABEL = f"{GROUP}/candidate"  # on rollouts and jobs: the first digits of the candidate's digest
 USABLE_BY_LABEL = f"{GROUP}/usable-by"  # on Secrets: without it with the value below the gate reads none
