@@ -12,7 +12,7 @@ from prefillgate.core.decision import Reason
 from prefillgate.reconcile.effects import KeepNotice, NoticeTold, Tell
 from prefillgate.reconcile.lifecycle import PATIENCE_SECONDS
 from prefillgate.reconcile.plan import plan
-from prefillgate.reconcile.snapshot import WorkKind
+from prefillgate.reconcile.snapshot import ArmSeen, WorkKind
 from tests.support.line_world import HOLDS, PROMOTES, ROLLS_BACK, SOUND, A, B, C, Killed, World, replicate, verdict
 
 GOAL = 15  # writes of ServingLine and ProfileRollout for a whole rollout
@@ -224,3 +224,16 @@ def test_a_floor_that_ends_without_a_candidate_is_told_by_its_transition_alone()
     world.ends(WorkKind.FLOOR, floor=SOUND)
     world.settle()
     assert world.told_reasons() == ["InstrumentSound"]
+
+
+def test_pods_that_start_with_every_new_candidate_are_no_news() -> None:
+    world = World().ready()
+    world.down = {B.digest: ArmSeen(B.digest)}
+    world.propose(B)
+    world.down = {B.digest: ArmSeen(B.digest, world.arm("x").servers, asked=False)}
+    world.settle()
+    assert world.condition("EndpointsReady") == ("Unknown", "Probing")
+    assert not {"NoReadyPods", "Probing"} & set(world.told_reasons())
+    world.down = {B.digest: ArmSeen(B.digest, unreachable="NetworkPolicy")}
+    world.settle()
+    assert "EndpointUnreachable" in world.told_reasons()

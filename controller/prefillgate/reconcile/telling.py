@@ -41,10 +41,11 @@ _WEIGHTY = {
     ConditionType.ROLLBACK_ALLOWED: ("CandidateUnavailable",),
     ConditionType.SUCCEEDED: (*("Promoted", "PassedDryRun", "FailedDryRun", "Held", "NotMeasured", "RollbackAllowed"),),
 }
-_NO_NEWS = {  # told by another condition, or on the way to the next reason
+_NO_NEWS = {  # told by another condition or by the workload's own events, or on the way to the next reason
     (ConditionType.SCREENED, "NotStarted"),
     (ConditionType.SUCCEEDED, "Superseded"),
     (ConditionType.ENDPOINTS_READY, "Probing"),
+    (ConditionType.ENDPOINTS_READY, "NoReadyPods"),
 }
 
 

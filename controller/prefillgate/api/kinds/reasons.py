@@ -107,7 +107,7 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
     ConditionType.ENDPOINTS_READY: (
         ("Reachable", "True", "The servers of both arms take requests.", False),
         ("Probing", "Unknown", "The servers are being asked.", False),
-        ("NoReadyPods", "False", "An arm has no Ready pod.", False),
+        ("NoReadyPods", "False", "An arm has no Ready pod.", True),
         ("EndpointUnreachable", "False", "A server cannot be reached.", True),
         ("CandidateUnavailable", "False", REASON_SENTENCES[Reason.CANDIDATE_UNAVAILABLE], True),
     ),
