@@ -261,6 +261,9 @@ def test_differences_come_from_the_rollout_and_else_from_what_was_recorded() -> 
     undeclared = {"area": "Build", "name": "build", "candidate": "b9999", "declared": False}
     told = fields(seen(of=rollout(differences=[undeclared])))
     assert told["what changed"] == "build: build, unknown -> b9999 (UNDECLARED)"
+    written = {"area": "DraftHead", "name": "draft model", "candidate": "q8.gguf", "declared": True}
+    told = fields(seen(of=rollout(differences=[written])))
+    assert told["what changed"] == "draft head: draft model, absent -> q8.gguf"
     early = rollout(differences=None)
     early["spec"]["differences"] = ["tensor split 3,1 -> 2,2"]
     assert fields(seen(of=early))["what changed"] == "tensor split 3,1 -> 2,2"

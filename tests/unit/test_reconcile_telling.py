@@ -12,7 +12,7 @@ from prefillgate.core.decision import Reason
 from prefillgate.reconcile.effects import KeepNotice, NoticeTold, Tell
 from prefillgate.reconcile.lifecycle import PATIENCE_SECONDS
 from prefillgate.reconcile.plan import plan
-from prefillgate.reconcile.snapshot import ArmSeen, WorkKind
+from prefillgate.reconcile.snapshot import ArmSeen, Slot, WorkKind
 from tests.support.line_world import HOLDS, PROMOTES, ROLLS_BACK, SOUND, A, B, C, Killed, World, replicate, verdict
 
 GOAL = 15  # writes of ServingLine and ProfileRollout for a whole rollout
@@ -128,6 +128,36 @@ def test_what_differs_is_told_in_words_and_the_end_with_its_numbers() -> None:
     assert notes["RolloutCreated", None] == f"A rollout was made for a new candidate. {name}: tensor split 3,1 -> 2,2."
     assert "Fresh prefills of the candidate: 8 bad of 20." in notes["RollbackAllowed", name]
     assert notes["ProfileRejected", None].endswith(f"{B.digest[7:19]}, by {name}: RegressionConfirmed.")
+
+
+def message(world: World, kind: str, name: str) -> str:
+    """What a rollout's condition says."""
+    return next(each["message"] for each in world.of(name)["conditions"] if each["type"] == kind)
+
+
+def test_each_permission_is_told_with_the_sentence_that_is_about_it() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    told = ("Promotion is allowed: 2 bad in 35.", "Rollback is refused: 2 bad requests hang off 2 bad prefills.")
+    world.judge(replace(PROMOTES, decision=replace(PROMOTES.decision, sentences=told)))
+    assert message(world, "PromotionAllowed", name).endswith(told[0])
+    assert message(world, "RollbackAllowed", name).endswith(told[1])
+
+
+def test_a_baseline_whose_workload_was_changed_in_place_is_told_with_what_to_do() -> None:
+    world = World().ready()
+    world.down = {A.digest: ArmSeen(A.digest)}
+    world.settle()
+    missing = "An arm has no Ready pod. The baseline has none."
+    assert of_line(world, "EndpointsReady") == missing
+    world.propose(B, Slot.BASELINE).propose(B)
+    assert of_line(world, "EndpointsReady").startswith(f"{missing} Its workload was changed in place")
+    assert "isolation Scratch" in of_line(world, "EndpointsReady")
+
+
+def of_line(world: World, kind: str) -> str:
+    """What a condition of the line says."""
+    return next(each["message"] for each in world.status["conditions"] if each["type"] == kind)
 
 
 def test_the_permissions_are_told_when_they_change_and_not_with_every_reason() -> None:

@@ -11,11 +11,11 @@ from prefillgate.profiles.model import AREA_ORDER, BUILD, WEIGHTS, Setting, brie
 from prefillgate.profiles.parts import DRAFT_PRECISION
 from prefillgate.profiles.quantization import without_precision
 from prefillgate.profiles.record import Told
+from prefillgate.report.words import ABSENT
 
 MOST_DIFFERENCES = 64
 MOST_IN_WORDS = 8
 LONGEST_SIDE = 80
-ABSENT = "absent"
 # Undeclared, a difference of these names blocks a run: a difference of the area must be there under the name.
 _LEADING = {BUILD: "build", WEIGHTS: "weights"}
 _FROM_A_NAME = ("draft-model", "draft-repository", "speculative-config.model", "speculative_draft_model_path")

@@ -7,11 +7,17 @@ from collections.abc import Iterable
 from prefillgate.api.errors import Problem
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.reconcile.findings import Finding
-from prefillgate.reconcile.seen import LineView, RolloutView
+from prefillgate.reconcile.roles import is_profile
+from prefillgate.reconcile.seen import LineView, RolloutView, wire
 from prefillgate.reconcile.snapshot import ArmSeen, Trouble
 
 ACCEPTED, READY = ConditionType.ACCEPTED, ConditionType.ENDPOINTS_READY
 MOST_TOLD = 5
+_IN_PLACE = (
+    "Its workload was changed in place, and no pod of the promoted profile is left to compare with: put the profile "
+    "back, hold the next rolling update until it is judged (minReadySeconds), or take isolation Scratch, which makes a "
+    "pod of the recorded template."
+)
 
 
 def line_accepted(view: LineView) -> Finding:
@@ -70,6 +76,8 @@ def endpoints_ready(view: LineView) -> Finding:
     if view.candidate is not None:
         arms.append(("candidate", view.snapshot.candidate))
     found = [_arm(name, arm) for name, arm in arms]
+    if found[0].reason == "NoReadyPods" and _changed_in_place(view):
+        found[0] = Finding(READY, "False", "NoReadyPods", f"{found[0].detail} {_IN_PLACE}")
     if _one_at_a_time(view) and any(each.holds for each in found):
         found = [each for each in found if each.holds or each.reason == "CandidateUnavailable"]
     worst = next((each for each in found if each.status == "False"), None)
@@ -79,6 +87,12 @@ def endpoints_ready(view: LineView) -> Finding:
 def baseline_ready(view: LineView) -> bool:
     """Whether the promoted profile alone may be asked."""
     return _arm("baseline", view.snapshot.baseline).holds
+
+
+def _changed_in_place(view: LineView) -> bool:
+    """Whether no workload says the promoted profile any more, so that nothing will bring its pods back."""
+    slots, promoted = view.snapshot.slots, view.promoted
+    return bool(slots) and promoted is not None and not any(is_profile(each.profile, wire(promoted)) for each in slots)
 
 
 def _one_at_a_time(view: LineView) -> bool:

@@ -61,7 +61,9 @@ def permissions(decision: DecisionStatus) -> Iterator[Finding]:
         (ConditionType.ROLLBACK_ALLOWED, decision.rollback == "Allowed"),
     ):
         sentence = ROWS[kind, decision.reason].sentence
-        more = [each for each in decision.sentences[:1] if each != sentence]
+        of_rollback = [each for each in decision.sentences if each.startswith("Rollback is ")]
+        first = of_rollback if of_rollback and kind is ConditionType.ROLLBACK_ALLOWED else decision.sentences
+        more = [each for each in first[:1] if each != sentence]
         yield Finding(kind, "True" if allowed else "False", decision.reason, " ".join(more))
 
 

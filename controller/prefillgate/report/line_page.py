@@ -21,7 +21,7 @@ from prefillgate.api.kinds.rollout_status import (
 from prefillgate.report.clean import one_line
 from prefillgate.report.line_view import LineView, RolloutView
 from prefillgate.report.paper import INDENT, NO_COLOURS, WIDTH, Palette, Paper, cut, paint
-from prefillgate.report.words import UNKNOWN, change, percent, plural
+from prefillgate.report.words import ABSENT, UNKNOWN, change, percent, plural
 
 LINES = 40
 DIFFERENCES_SHOWN = 4
@@ -137,7 +137,9 @@ def _differences(view: LineView) -> Iterable[str]:
     rollout = view.rollout
     if rollout is not None and rollout.status.differences:
         for each in rollout.status.differences:
-            sides = f"{_known(each.baseline)} -> {_known(each.candidate)}"
+            # what is declared comes from profiles, where nothing is written for an option that is left out
+            nothing = ABSENT if each.declared else UNKNOWN
+            sides = f"{_known(each.baseline, nothing)} -> {_known(each.candidate, nothing)}"
             yield f"{AREAS[each.area]}: {each.name}, {sides}{'' if each.declared else ' (UNDECLARED)'}"
         return
     told = None if rollout is None else rollout.spec.get("differences")
@@ -281,5 +283,5 @@ def _interval(rate: Rate | None) -> str:
     return f"{low} to {percent(rate.high_basis_points / _WHOLE)}"
 
 
-def _known(value: str | None) -> str:
-    return UNKNOWN if value is None else one_line(value, 60)
+def _known(value: str | None, nothing: str) -> str:
+    return nothing if value is None else one_line(value, 60)

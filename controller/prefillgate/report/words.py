@@ -9,6 +9,7 @@ from prefillgate.core.journal import BaselineShown
 from prefillgate.core.verdict import ArmCounts, Interval, Outcome, ReplicateView, ThroughputState, Verdict
 
 UNKNOWN = "unknown"
+ABSENT = "absent"  # of a setting that is not written: what a server then does stands nowhere
 Counts = ArmCounts | BaselineShown  # what has requests, prefills and their intervals
 
 _SPEED = {
