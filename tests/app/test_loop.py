@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.evidence.book import open_book
 from prefillgate.evidence.fence import Fence
-from prefillgate.kube.objects import EVENTS, PROMOTION_POLICIES, REPLAY_SETS, SERVING_LINES
+from prefillgate.kube.objects import EVENTS, PROFILE_ROLLOUTS, PROMOTION_POLICIES, REPLAY_SETS, SERVING_LINES
 from prefillgate.reconcile.effects import Plan, Tell
 from prefillgate.reconcile.snapshot import BookSeen, LineSnapshot, WorkKind, WorkSeen, WorkState
 from tests.support.controllers import Controller, a_fate, generation_seen, line
@@ -308,3 +309,34 @@ async def test_nothing_is_planned_from_a_copy_that_has_not_heard_of_our_own_writ
     one.shelves[0].changed("default/a")
     await until(lambda: len(one.sights[0].looks) >= 5)
     assert len(planned) == 1
+
+
+async def test_a_rollout_that_ends_is_counted_once_with_its_decision(fake: FakeApi, controller: Make) -> None:
+    put(fake, "a")
+    fake.store.create(fake._of(PROFILE_ROLLOUTS), "default", line("a-1"), USER)
+    fake.store.create(fake._of(PROFILE_ROLLOUTS), "default", line("a-2"), USER)
+    decision = {
+        "verdict": "Hold",
+        "promotion": "Blocked",
+        "rollback": "Refused",
+        "reason": "Deadline",
+        "sentences": [],
+        "cause": "Unverified",
+        "measured": True,
+    }
+    ended = {"endedAt": "2026-12-01T08:00:00Z", "observedGeneration": 1}
+    statuses = {
+        "a-1": ProfileRolloutStatus.model_validate({**ended, "decision": decision}),
+        "a-2": ProfileRolloutStatus.model_validate(ended),
+    }
+    one = controller()
+    one.plan = lambda seen: replace(generation_seen(seen), rollouts=statuses)
+    one.start()
+    await until(lambda: found(fake, "a-2", "profilerollouts").get("status"))
+    await until(lambda: value(one, "decisions_total", line="default/a", verdict="Hold", reason="Deadline"))
+    for _ in range(3):
+        touch(fake, "a")
+        await until(lambda: written(fake, "a"))
+    await renewals(fake, 2)
+    assert value(one, "decisions_total", line="default/a", verdict="Hold", reason="Deadline") == 1
+    assert value(one, "decisions_total", line="default/a", verdict="None", reason="None") == 1

@@ -110,19 +110,14 @@ def test_a_rollback_is_refused_while_an_alarm_stands_that_no_replicate_confirmed
     assert value(metrics, "rollback_refused", line="llm/chat") == refused
 
 
-def test_a_decision_is_counted_once_when_its_replay_has_ended(metrics: Metrics) -> None:
-    metrics.saw("llm/chat", [work(verdicts.promote())])
-    assert series(metrics, "decisions") == {}
-    for _ in range(3):
-        metrics.saw("llm/chat", [work(verdicts.promote(), WorkState.ENDED)])
-    assert series(metrics, "decisions") == {"llm/chat,promote,AcceptanceReached": 1}
-    metrics.saw("llm/chat", [work(verdicts.confirmed(), WorkState.ENDED, key="uid-2")])
-    assert series(metrics, "decisions")["llm/chat,rollback,RegressionConfirmed"] == 1
-
-
-def test_one_that_was_decided_before_this_process_began_is_not_counted(metrics: Metrics) -> None:
-    metrics.saw("llm/chat", [work(verdicts.promote(), WorkState.ENDED, SINCE - 9, ended_at=SINCE - 1)])
-    assert series(metrics, "decisions") == {}
+def test_decisions_are_counted_by_verdict_and_reason(metrics: Metrics) -> None:
+    metrics.decided("llm/chat", "Promote", "AcceptanceReached")
+    metrics.decided("llm/chat", "Promote", "AcceptanceReached")
+    metrics.decided("llm/code", "Rollback", "CandidateUnavailable")
+    assert series(metrics, "decisions") == {
+        "llm/chat,Promote,AcceptanceReached": 2,
+        "llm/code,Rollback,CandidateUnavailable": 1,
+    }
 
 
 def test_works_are_shown_by_kind_and_state_and_go_with_the_term(metrics: Metrics) -> None:

@@ -156,7 +156,7 @@ async def test_what_a_replay_says_is_logged_with_line_work_and_term(
 
     await until(replay_said)
     row = next(row for row in said if row["event"] == "replay_seed")
-    assert row["line"] == "default/chat" and row["work"].startswith("floor-")
+    assert row["line"] == "default/chat" and row["work"].startswith("floor-") and row["term"] == 1
 
 
 async def test_a_stop_in_the_middle_of_a_replay_loses_no_cell_and_the_next_process_goes_on(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -28,7 +28,7 @@ from prefillgate.kube.backoff import Backoff
 from prefillgate.kube.clock import Clock
 from prefillgate.kube.errors import Conflict, KubeError, Transient, Unreachable
 from prefillgate.kube.events import WARNING, Happening
-from prefillgate.kube.objects import SERVING_LINES, Object, uid_of
+from prefillgate.kube.objects import SERVING_LINES, Object, name_of, uid_of
 from prefillgate.kube.queue import KeyedQueue
 from prefillgate.reconcile.effects import Plan
 from prefillgate.reconcile.snapshot import LineSnapshot
@@ -57,6 +57,15 @@ class Parts:
     metrics: Metrics
     troubles: Troubles
     clock: Clock
+
+
+def ended_by(snapshot: LineSnapshot, plan: Plan) -> Iterator[tuple[str, str]]:
+    """Verdict and reason of the rollouts that end with a plan; one that ends without a decision has none of both."""
+    before = {name_of(each.thing): each.thing.get("status") or {} for each in snapshot.rollouts}
+    for name, status in plan.rollouts.items():
+        if status.ended_at is not None and "endedAt" not in before.get(name, {}):
+            decision = status.decision
+            yield ("None", "None") if decision is None else (decision.verdict, decision.reason)
 
 
 class LookTooLong(Exception):
@@ -171,6 +180,8 @@ class Loop:
         await parts.hand.carry_out(observed, plan)
         self._waits.pop(f"{LINE}/{name}", None)
         parts.works.looked(observed)
+        for verdict, reason in ended_by(observed.snapshot, plan):
+            parts.metrics.decided(name, verdict, reason)
         parts.metrics.saw(name, parts.works.seen(self._seen[name]))
         parts.metrics.waiting(parts.hand.untold)
         if parts.hand.untold:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +53,21 @@ def observer(around: Surroundings) -> Observer:
 def works(around: Surroundings, leading: Leading, changed: Changed) -> Works:
     """Who replays, in threads of this process."""
     settings = around.settings
-    scaling = Scaling(around.kube, leading.leads)
-    namespaces = settings.watch_namespaces
-    asked = WorkSettings(settings.store, settings.concurrent_replays, namespaces=namespaces, said=said, scaling=scaling)
+    asked = WorkSettings(
+        settings.store,
+        settings.concurrent_replays,
+        namespaces=settings.watch_namespaces,
+        said=partial(said, leading.fence.token),
+        scaling=Scaling(around.kube, leading.leads),
+    )
     return ThreadWorks(leading, asked, changed, kube=around.kube)
 
 
-def said(asked: Asked) -> Said:
+def said(term: int, asked: Asked) -> Said:
     """What a replay says goes to the log, with the line, the rollout and the work it is of."""
     metadata = asked.snapshot.line["metadata"]
-    about = {"line": f"{metadata['namespace']}/{metadata['name']}", "work": asked.order.key}
+    about: dict[str, Any] = {"line": f"{metadata['namespace']}/{metadata['name']}", "work": asked.order.key}
+    about["term"] = term
     if asked.order.rollout is not None:
         about["rollout"] = asked.order.rollout
 

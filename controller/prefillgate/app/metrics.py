@@ -39,7 +39,7 @@ from prefillgate.kube.objects import (
 )
 from prefillgate.kube.queue import Depth
 from prefillgate.kube.transport import CallMade
-from prefillgate.reconcile.snapshot import WorkKind, WorkSeen, WorkState
+from prefillgate.reconcile.snapshot import WorkKind, WorkSeen
 
 MOST_LINES = 200
 OTHER = "other"
@@ -60,7 +60,6 @@ class _Line:
 
     label: str
     counted: dict[str, _Counts] = field(default_factory=dict)
-    decided: set[str] = field(default_factory=set)
     works: tuple[WorkSeen, ...] = ()
     series: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
 
@@ -141,7 +140,10 @@ class Metrics:
                 self._count(known, work, work.verdict)
         keys = {work.key for work in known.works}
         known.counted = {key: counts for key, counts in known.counted.items() if key in keys}
-        known.decided &= keys
+
+    def decided(self, line: str, verdict: str, reason: str) -> None:
+        """A rollout of the line came to its end."""
+        self._series(self._line(line), "decisions", [verdict, reason]).inc()
 
     def only(self, lines: Iterable[str]) -> None:
         """These are all that there are."""
@@ -198,17 +200,8 @@ class Metrics:
             if more > 0:
                 self._series(known, name, labels).inc(more)
         known.counted[work.key] = now
-        if work.kind is WorkKind.JUDGE:
-            self._judged(known, work, verdict)
-
-    def _judged(self, known: _Line, work: WorkSeen, verdict: Verdict) -> None:
-        if known.label != OTHER:  # of many lines there is no one figure
+        if work.kind is WorkKind.JUDGE and known.label != OTHER:  # of many lines there is no one figure
             self._now(known, verdict)
-        ended = work.state is WorkState.ENDED and work.key not in known.decided
-        if ended and work.ended_at is not None and work.ended_at >= self._since:
-            decision = verdict.decision
-            self._series(known, "decisions", [decision.decision.value, decision.reason]).inc()
-            known.decided.add(work.key)
 
     def _now(self, known: _Line, verdict: Verdict) -> None:
         for arm, _, counts in verdict.arms:

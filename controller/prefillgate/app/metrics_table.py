@@ -29,7 +29,7 @@ ROWS = (
     Row("term", "gauge", (), "The token of its term, 0 while it does not lead"),
     Row("synced", "gauge", (), "1 once everything that is watched has been listed"),
     Row("lines", "gauge", (), "ServingLines that are looked at"),
-    Row("decisions", "counter", ("line", "verdict", "reason"), "Rollouts that came to an answer"),
+    Row("decisions", "counter", ("line", "verdict", "reason"), "Rollouts that ended, and how"),
     Row(
         "cells",
         "counter",
