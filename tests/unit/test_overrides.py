@@ -299,9 +299,8 @@ def test_one_that_was_set_before_names_were_stamped_is_refused_where_they_are() 
     handled = found.rollout_handled[ONE]
     assert (handled.outcome, handled.actor, handled.actor_verified) == ("Refused", None, None)
     assert world.told[0].note == (
-        "An override was refused: the actor may not override. It was set before names were stamped. Set it again: "
-        f"kubectl annotate --overwrite -n prod profilerollout {ONE} prefillgate.io/override- and then "
-        f"kubectl annotate --overwrite -n prod profilerollout {ONE} prefillgate.io/override=promote"
+        "An override was refused: the actor may not override. It was set before names were stamped. Say it again: "
+        f'kubectl annotate --overwrite -n prod profilerollout {ONE} prefillgate.io/override-reason="why you do it"'
     )
 
 
@@ -506,11 +505,11 @@ def test_the_next_candidate_inherits_nothing_and_that_is_said_once() -> None:
     assert (row.status, row.reason) == ("False", "OverrideEnded")
     assert row.detail == "About chat-22222222: 11111111 -> 22222222."
     assert found.conditions[TWO].reason == "NoOverride"
-    line = "kubectl annotate --overwrite -n prod servingline chat prefillgate.io/override"
     assert world.told[-1] == Tell(
         "OverrideNotPassedOn",
-        f"About chat-22222222: 11111111 -> 22222222. It says nothing of {TWO}. To override that one too: {line}- and "
-        f"then {line}=promote",
+        f"About chat-22222222: 11111111 -> 22222222. It says nothing of {TWO}. To override that one too: kubectl "
+        f"annotate --overwrite -n prod profilerollout {TWO} prefillgate.io/override=promote "
+        'prefillgate.io/override-reason="why you do it"',
         world.told[-1].once,
         None,
         warning=True,

@@ -186,8 +186,8 @@ def refusal_of(wanted: Asked, actor: Actor | None, where: Where, now: float) -> 
             )
             return Refusal("OverrideExpired", f"{shown(wanted.expires[:128])} {wrong}: {later}, or {never}")
     if actor is None:
-        again = f"{where.command(override='-')} and then {where.command(override=f'={wanted.value}')}"
-        return Refusal("OverrideNotAllowed", f"It was set before names were stamped. Set it again: {again}")
+        again = where.command(override_reason='="why you do it"')
+        return Refusal("OverrideNotAllowed", f"It was set before names were stamped. Say it again: {again}")
     return None
 
 

@@ -217,8 +217,8 @@ class _Look:
         target = target_of(self._snapshot, None, self._snapshot.line)
         if target is None or target.refused or (last.message or "").startswith(target.mark):
             return
-        where = self._where(None, self._snapshot.line)
-        again = f"{where.command(override='-')} and then {where.command(override=f'={last.value}')}"
+        where = self._where(target.name, self._rollouts[target.name].thing)
+        again = where.command(override=f"={last.value}", override_reason='="why you do it"')
         note = f"{last.message} It says nothing of {target.name}. To override that one too: {again}"
         self._tell(None, "OverrideNotPassedOn", note, f"{last.key}/{target.uid}")
 
