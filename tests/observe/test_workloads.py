@@ -105,18 +105,41 @@ async def test_the_leader_of_a_group_serves_and_both_templates_are_the_profile(
     }
     group = {"apiVersion": f"{LWS[0]}/{LWS[1]}", "kind": LWS[3], "metadata": {"name": "engine"}}
     namespace.apply({**group, "spec": {"leaderWorkerTemplate": {**templates, "size": 2}}})
-    for name, index, args in (("engine", "0", ("--model", "m")), ("engine-0", "1", ("--seed", "3"))):
-        made = stateful_set(name, *args)
-        made["metadata"]["ownerReferences"] = owner(namespace, LWS[2], "engine")
-        made["spec"]["template"]["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/worker-index"] = index
-        namespace.apply(made)
+    own_group(namespace, 0, "--seed", "3")
     namespace.apply(of_kind(LWS))
     seen = await eyes.until(key, lambda seen: serving(seen, 1))
-    assert [each.name for each in seen.baseline.servers if seen.baseline] == ["engine-0"]
+    assert [each.name for each in seen.baseline.servers if seen.baseline] == ["engine-0-leader-0"]
     assert [part.role for part in seen.slots[0].profile.parts] == ["leader", "worker"]
     assert seen.slots[0].profile.resolved
     assert seen.baseline is not None
     assert seen.baseline.notes == ()
+
+    await promote(namespace, seen)
+    templates["workerTemplate"]["spec"]["containers"] = [simulated("--seed", "4")]
+    namespace.apply({**group, "spec": {"leaderWorkerTemplate": {**templates, "size": 2}}})
+    own_group(namespace, 1, "--seed", "4")  # its leader is as the other one's
+
+    def both(seen: LineSnapshot) -> LineSnapshot | None:
+        arms = (seen.baseline, seen.candidate)
+        return seen if all(arm is not None and len(arm.ready) == 1 for arm in arms) else None
+
+    changed = await eyes.until(key, both)
+    assert changed.baseline is not None
+    assert changed.candidate is not None
+    assert changed.baseline.digest == seen.baseline.digest
+    assert [each.name for each in changed.baseline.ready] == ["engine-0-leader-0"]
+    assert [each.name for each in changed.candidate.ready] == ["engine-1-leader-0"]
+
+
+def own_group(namespace: Namespace, number: int, *worker: str) -> None:
+    """A leader and a worker, as the controller of LeaderWorkerSets makes them."""
+    marks = "leaderworkerset.sigs.k8s.io"
+    for role, index, args in (("leader", "0", ("--model", "m")), ("worker", "1", worker)):
+        made = stateful_set(f"engine-{number}-{role}", *args)
+        made["metadata"]["ownerReferences"] = owner(namespace, LWS[2], "engine")
+        labels = {f"{marks}/name": "engine", f"{marks}/group-index": str(number), f"{marks}/worker-index": index}
+        made["spec"]["template"]["metadata"]["labels"] = {"app": made["metadata"]["name"], **labels}
+        namespace.apply(made)
 
 
 async def test_of_an_inference_service_the_deployment_that_it_makes_tells_the_profile(

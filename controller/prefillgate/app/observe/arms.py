@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,15 +13,16 @@ from prefillgate.app.observe.config import ConfigMaps
 from prefillgate.app.observe.pods import epoch_of, is_leaving, refused_pods, server_of, started_at, stuck, unavailable
 from prefillgate.app.observe.services import Services
 from prefillgate.app.observe.slots import PodFound, SlotFound
-from prefillgate.core.cells import BASELINE
+from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.kube.objects import Object, metadata, name_of
-from prefillgate.profiles import ArmMatch, Profile, ProfileError, arm_of, image_ids_of
+from prefillgate.profiles import ArmMatch, Part, Profile, ProfileError, arm_of, image_ids_of, profile_of
 from prefillgate.profiles.record import Recorded, RecordedPart, Told
 from prefillgate.reconcile.roles import is_profile
 from prefillgate.reconcile.snapshot import ArmSeen, Roles, ServerSeen, Slot
 
 MOST_MATCHES = 4_096  # kept, of all lines
 MOST_NOTES = 8
+MOST_TOGETHER = 64  # leaders and workers of a group under change, each with each
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +143,20 @@ class Sorting:
             return (tuple(each.obj for each in slot.pods), ()) if said else ((), ())
         mine: list[Object] = []
         notes: list[str] = []
+        own = {name_of(pod.obj): self._arms_of(pod, wanted, slot) for pod in slot.pods}
         for pod in slot.pods:
-            why = self._why_neither(pod, wanted, slot)
-            if isinstance(why, str):
+            found = own[name_of(pod.obj)]
+            if isinstance(found, frozenset):
+                found = _together(pod, slot, own) or "the pods of its group are not of one profile"
+            if isinstance(found, str):
                 if not is_leaving(pod.obj):
-                    notes.append(f"pod {name_of(pod.obj)} is of neither arm: {why}")
-            elif (why.arm == BASELINE) is wanted.is_baseline:
+                    notes.append(f"pod {name_of(pod.obj)} is of neither arm: {found}")
+            elif (BASELINE in found) is wanted.is_baseline:
                 mine.append(pod.obj)
         return tuple(mine), tuple(notes)
 
-    def _why_neither(self, pod: PodFound, wanted: _Wanted, slot: SlotFound) -> ArmMatch | str:
-        """The arm of a pod, or why it is of none."""
+    def _arms_of(self, pod: PodFound, wanted: _Wanted, slot: SlotFound) -> frozenset[str] | str:
+        """The arms that a pod may be of (one part of a group can be the same in both), or why it is of none."""
         started = started_at(pod.obj, slot.container)
         if started is not None and pod.config_maps:
             changed = self.config_maps.changed_since(slot.namespace, pod.config_maps, started)
@@ -159,17 +165,22 @@ class Sorting:
                     f"ConfigMap {', '.join(changed)} was changed after it started (restart it, or give each version of "
                     "a ConfigMap a name of its own)"
                 )
-        match = self._match(pod, wanted, slot.container)
-        if isinstance(match, str) or match.arm is not None:
+        match = self._match(pod, (wanted.baseline, wanted.candidate), slot.container)
+        if isinstance(match, str):
             return match
-        return match.why_not or "it runs another profile"
+        if match.arm is None:
+            return match.why_not or "it runs another profile"
+        if match.arm == BASELINE and wanted.candidate is not None and _group(pod.obj) is not None:
+            other = self._match(pod, (wanted.candidate, None), slot.container)
+            if not isinstance(other, str) and other.arm is not None:
+                return frozenset((BASELINE, CANDIDATE))
+        return frozenset((match.arm,))
 
-    def _match(self, pod: PodFound, wanted: _Wanted, container: str) -> ArmMatch | str:
+    def _match(self, pod: PodFound, told: tuple[Told, Told | None], container: str) -> ArmMatch | str:
         if pod.sources is None:
             return "the template that it was made from is not there any more"
-        told: tuple[Told, Told | None] = (wanted.baseline, wanted.candidate)
         if epoch_of(pod.obj, container) is None:  # it serves nobody yet, and its image may not be known
-            told = (_as_written(wanted.baseline), wanted.candidate and _as_written(wanted.candidate))
+            told = (_as_written(told[0]), told[1] and _as_written(told[1]))
         digests = tuple(None if each is None else (each.digest, each.parts[0].resolved) for each in told)
         mark = (*pod.mark, tuple(sorted(image_ids_of(pod.obj).items())), digests, _role(pod.obj))
         known = self._matches.get(mark)
@@ -199,13 +210,41 @@ class _Wanted:
         return slot.profile is not None and mine is not None and slot.profile.digest in (mine.digest, self.digest)
 
 
+def _together(pod: PodFound, slot: SlotFound, own: Mapping[str, frozenset[str] | str]) -> frozenset[str]:
+    """The arms that all pods of a pod's group may be of; a pod without a group speaks for itself."""
+    group = _group(pod.obj)
+    members = [each.obj for each in slot.pods if group is not None and _group(each.obj) == group]
+    found = [own[name_of(each)] for each in members or [pod.obj]]
+    sets = [each if isinstance(each, frozenset) else frozenset[str]() for each in found]
+    return sets[0].intersection(*sets[1:])
+
+
 def _promoted(status: Mapping[str, Any], slots: Sequence[SlotFound]) -> Profile | ToldByStatus | None:
     promoted = status.get("promotedProfile")
     if not isinstance(promoted, Mapping):
         return next((each.profile for each in slots if each.slot is Slot.BASELINE), None)
     said = (each.profile for each in slots if each.profile is not None and is_profile(each.profile, promoted))
     digest = str(promoted.get("digest"))
-    return next(said, None) or ToldByStatus(digest, str(promoted.get("writtenDigest") or digest))
+    found = next(said, None) or next((each for slot in slots if (each := _of_pods(digest, slot))), None)
+    return found or ToldByStatus(digest, str(promoted.get("writtenDigest") or digest))
+
+
+def _of_pods(digest: str, slot: SlotFound) -> Profile | None:
+    """The profile of that digest that a group's pods run together, where the group's templates say another by now."""
+    if slot.profile is None or len(slot.profile.parts) == 1:
+        return None
+    run: dict[str, dict[str, Part]] = {}
+    for pod in slot.pods:
+        index = _role(pod.obj)
+        if pod.sources is None or index is None:
+            continue
+        role = "leader" if index == "0" else "worker"
+        with contextlib.suppress(ProfileError):
+            part = profile_of(pod.as_made, replace(pod.sources, image_ids=image_ids_of(pod.obj))).parts[0]
+            run.setdefault(role, {})[part.digest] = replace(part, role=role)
+    together = itertools.product(*(run.get(part.role, {}).values() for part in slot.profile.parts))
+    profiles = (Profile(parts, slot.profile.extra) for parts in itertools.islice(together, MOST_TOGETHER))
+    return next((each for each in profiles if each.digest == digest), None)
 
 
 def _as_written(told: Told) -> Recorded:
@@ -216,6 +255,12 @@ def _as_written(told: Told) -> Recorded:
 
 def _told(endpoint: Endpoint) -> str:
     return f"Service {endpoint.service.name}" if endpoint.service is not None else str(endpoint.url)
+
+
+def _group(pod: Object) -> Any:
+    labels = metadata(pod).get("labels") or {}
+    name = labels.get("leaderworkerset.sigs.k8s.io/name")
+    return None if name is None else (name, labels.get("leaderworkerset.sigs.k8s.io/group-index"))
 
 
 def _role(pod: Object) -> Any:

@@ -22,7 +22,7 @@ class PodsWay:
 
 @dataclass(slots=True)
 class Epochs:
-    """Tells `Works` of lives. What it was told last is told once."""
+    """Tells `Works` of lives."""
 
     _ways: dict[str, tuple[PodsWay, ...]] = field(default_factory=dict)  # by line
     _works: Works | None = None
