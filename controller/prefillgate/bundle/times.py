@@ -97,6 +97,8 @@ def _never_filled(gate: Gate, event: CellMeasured) -> Iterator[str]:
     ]
     if cell.status is Status.OK:
         due += [("reason", event.reason, None), ("detail", event.detail, None), ("http_status", event.http_status, 200)]
+    if cell.arm not in shape.arms:
+        yield unlike("arm", cell.arm, " and ".join(shape.arms), "the arms of this run are")
     for name, stated, wanted in due:
         if stated != wanted:
             yield unlike(name, stated, wanted, "in a cell of this run it is")
