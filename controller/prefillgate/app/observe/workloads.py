@@ -17,7 +17,7 @@ from prefillgate.app.observe.slots import Asked, PodFound, SlotFound
 from prefillgate.app.observe.trims import TEMPLATE_DIGEST, TEMPLATED, controller, template_digest
 from prefillgate.app.observe.unread import no_template, not_listed, synthetic, unreadable, words_of
 from prefillgate.engines.registry import AUTO
-from prefillgate.kube.objects import Object, key_of, label, metadata, name_of, uid_of
+from prefillgate.kube.objects import Object, key_of, label, metadata, name_of, uid_of, version_of
 from prefillgate.profiles import (
     Profile,
     ProfileError,
@@ -34,6 +34,7 @@ KSERVE = ("InferenceService", "LLMInferenceService")
 KSERVE_LABEL = "serving.kserve.io/inferenceservice"
 REVISION_LABEL = "controller-revision-hash"
 _DEEPEST = 6
+MOST_PROFILES = 512  # kept, of all lines
 MOST_KEPT = 4_096  # of what was read of templates and pods, of all lines
 
 
@@ -47,6 +48,7 @@ class Workloads:
     seal_key: bytes = field(repr=False)
     seconds: float = 5.0
     _images_of: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    _profiles: dict[tuple[Any, ...], Profile] = field(default_factory=dict)
     _written_of: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     async def slot(self, asked: Asked, slot: Slot) -> SlotFound:
@@ -142,9 +144,10 @@ class Workloads:
         try:
             names = frozenset(name for spec in _pod_specs(workload) for name in used_config_maps(spec))
             seen = replace(sources, config_maps=await self.config_maps.read(found.namespace, names))
-            profile = profile_of(workload, seen, ref.pod_template_path)
+            mark = (*self.config_maps.versions(found.namespace, names), ref.pod_template_path, *_told(seen))
+            profile = self._profile(workload, seen, mark, ref.pod_template_path)
             images = self._images(profile, found)
-            profile = profile_of(workload, replace(seen, image_ids=images), ref.pod_template_path)
+            profile = self._profile(workload, replace(seen, image_ids=images), mark, ref.pod_template_path)
         except ProfileError as error:
             return replace(found, troubles=tuple(unreadable(path, workload, error)))
         return replace(
@@ -154,6 +157,17 @@ class Workloads:
             uses=found.uses | {("ConfigMap", f"{found.namespace}/{name}") for name in names},
             troubles=tuple(synthetic(path, profile)),
         )
+
+    def _profile(self, workload: Object, sources: Sources, mark: tuple[Any, ...], path: str | None) -> Profile:
+        """What the workload says; each version of it is read once. Raises `ProfileError`."""
+        mark = (uid_of(workload), version_of(workload), tuple(sorted(sources.image_ids.items())), *mark)
+        known = self._profiles.get(mark)
+        if known is None:
+            known = profile_of(workload, sources, path)
+            if len(self._profiles) >= MOST_PROFILES:
+                self._profiles.clear()
+            self._profiles[mark] = known
+        return known
 
     def _template(self, workload: Object, ref: WorkloadRef) -> TemplateSeen:
         """What keeps the workload's present template."""
@@ -218,8 +232,7 @@ class Workloads:
         namespace = str(metadata(obj).get("namespace"))
         seen = replace(sources, config_maps=await self.config_maps.read(namespace, names))
         versions = self.config_maps.versions(namespace, names)
-        told = (seen.container, seen.engine, seen.ignored, seen.seal.more)
-        return PodFound(obj, template, seen, names, (uid_of(keeper or obj), versions, *told))
+        return PodFound(obj, template, seen, names, (uid_of(keeper or obj), versions, *_told(seen)))
 
     def _keeper(self, pod: Mapping[str, Any]) -> Object | None:
         """The ReplicaSet or ControllerRevision that the pod was made from; None where another kind owns it."""
@@ -232,6 +245,11 @@ class Workloads:
             revision = label(pod, REVISION_LABEL)
             return None if revision is None else self.kinds["ControllerRevision"].get(namespace, revision)
         return None
+
+
+def _told(sources: Sources) -> tuple[Any, ...]:
+    """What a line says of how a template is read."""
+    return sources.container, sources.engine, sources.ignored, sources.seal.more
 
 
 def template_in(keeper: Mapping[str, Any]) -> Mapping[str, Any] | None:
