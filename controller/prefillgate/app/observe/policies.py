@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from prefillgate.api.errors import PolicyError
@@ -11,6 +11,7 @@ from prefillgate.api.policy import DEFAULT_POLICY, PolicyDocument, load_policy
 from prefillgate.api.policy_model import PolicySpec
 from prefillgate.kube.objects import Object, uid_of, version_of
 from prefillgate.reconcile.snapshot import PolicySeen
+from prefillgate.replay.checks import CheckSuite
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,22 @@ def standard() -> PolicyRead:
 def _read(thing: Object) -> PolicyRead:
     try:
         document = read_policy_object(thing)
+        _check_checks(document)
     except PolicyError as error:
         return PolicyRead(error=error)
     spec, _ = read_spec(PolicySpec, thing)
     assert spec is not None  # it was just read
     return PolicyRead(document, _seen(document, spec))
+
+
+def _check_checks(document: PolicyDocument) -> None:
+    """Whether its patterns, schemas and expressions can be used: no schema of the API tells. Raises `PolicyError`."""
+    try:
+        CheckSuite.from_policy(document)
+    except PolicyError as error:
+        places = {f"check {spec.name}": f"spec.checks[{place}]" for place, spec in enumerate(document.checks or ())}
+        found = (replace(each, where="", field=places.get(each.field, each.field)) for each in error.problems)
+        raise PolicyError(*found) from error
 
 
 def _seen(document: PolicyDocument, spec: PolicySpec) -> PolicySeen:
