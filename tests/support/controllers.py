@@ -132,6 +132,7 @@ class Shelf:
     started: list[StartWork] = field(default_factory=list)
     stopped: list[tuple[str, str]] = field(default_factory=list)
     recorded: list[RecordOverride] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     closing: bool = False
     closed: bool = False
     ends: bool = True
@@ -152,6 +153,9 @@ class Shelf:
 
     def record(self, order: RecordOverride, observed: Observed) -> None:
         self.recorded.append(order)
+
+    def looked(self, observed: Observed) -> None:
+        self.lines.append(str(observed.snapshot.line["metadata"]["name"]))
 
     def present_epoch(self, url: str, epoch: str | None) -> None:
         pass
