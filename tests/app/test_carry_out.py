@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import yaml
 from prefillgate.api.kinds.line_status import ServingLineStatus
 from prefillgate.api.kinds.names import LINE_LABEL
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
-from prefillgate.app.carry_out import Hand, Means, NotOurs, TermLost
+from prefillgate.app.carry_out import NOTICES_KEPT_SECONDS, Hand, Means, NotOurs, TermLost
 from prefillgate.app.logs import set_up_logs
 from prefillgate.app.seams import Leading, Observed
 from prefillgate.core.journal import Overridden
@@ -288,6 +288,16 @@ async def test_a_notice_whose_event_could_not_be_written_is_not_taken_for_told(b
     assert [each.key for each in bench.book.notices_due(1e10)] == [NOTICE.key]
     await bench.hand.carry_out(bench.seen(thing), plan)
     assert bench.book.notices_due(1e10) == () and len(bench.events()) == 1
+
+
+async def test_notices_that_were_told_a_month_ago_go_with_the_next_one(bench: Bench) -> None:
+    thing, now = bench.put("chat"), bench.clock.now()
+    for key, sent in (("uid/old", now - NOTICES_KEPT_SECONDS - 1), ("uid/young", now - NOTICES_KEPT_SECONDS + 1)):
+        bench.book.add_notice(replace(NOTICE, key=key))
+        bench.book.notice_sent(key, sent)
+    plan = Plan(STATUS, before=(do.KeepNotice(NOTICE),), after=(TELL, do.NoticeTold(NOTICE.key)))
+    await bench.hand.carry_out(bench.seen(thing), plan)
+    assert {each.key for each in bench.book.latest_notices(NOTICE.line)} == {"uid/young", NOTICE.key}
 
 
 ALL = (

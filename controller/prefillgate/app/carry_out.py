@@ -56,6 +56,7 @@ from prefillgate.reconcile.effects import (
 T = TypeVar("T")
 ACTION = "Reconcile"
 UNSEEN_SECONDS = 10.0  # a rollout that no look sees so long after it was made was removed by somebody
+NOTICES_KEPT_SECONDS = 30 * 86_400.0
 MOST_UNTOLD = 1000  # events that could not be written yet, of all lines
 
 
@@ -257,10 +258,14 @@ class Hand:
         await self._keeping(lambda: self._means.leading.book.add_notice(order.notice))
 
     async def _notice_told(self, cycle: Cycle, order: NoticeTold) -> None:
-        """Its event was written. Where events still wait for the API server the next look tells it again."""
+        """Its event was written. Where events still wait for the API server the next look tells it again.
+
+        What was told long ago goes: the last ones stand in statuses, and the book stays bounded.
+        """
         if not self._untold:
-            now = self._means.clock.now()
-            await self._keeping(lambda: self._means.leading.book.notice_sent(order.key, now))
+            book, now = self._means.leading.book, self._means.clock.now()
+            await self._keeping(lambda: book.notice_sent(order.key, now))
+            await self._keeping(lambda: book.drop_sent_notices(now - NOTICES_KEPT_SECONDS))
 
     async def _take(self, cycle: Cycle, order: TakeOverride) -> None:
         await self._keeping(lambda: self._means.leading.book.take_override(order.override))
