@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -566,6 +568,11 @@ def test_a_person_s_word_ends_a_run_and_stands_in_its_journal_once(
     with SqliteJournal.open_readonly(store_of(tmp_path / "stores")) as journal:
         words = [each for each in journal.events() if isinstance(each, Overridden | OverrideEnded)]
     assert words == [OVER, OverrideEnded(2.0, "taken away")]
+    bundle = tmp_path / "bundle"
+    for command in (["export", str(store_of(tmp_path / "stores")), "-o", str(bundle)], ["verify", str(bundle)]):
+        words = [sys.executable, "-m", "prefillgate", *command]
+        done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def cells_of(*servers: SimulatedServer) -> int:
