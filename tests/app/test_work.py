@@ -692,9 +692,17 @@ def test_a_set_and_a_policy_that_cannot_be_read_are_refused(
     async def story() -> None:
         looks = looks_of(tmp_path, healthy, candidate)
         async with room(tmp_path / "stores") as here:
-            for key, lacking in (("a", {"policy": None}), ("b", {"replay_set": None}), ("c", {"ways": {}})):
+            unread = {"snapshot": replace(looks.observed().snapshot, spec=None)}
+            for key, lacking in (
+                ("a", {"policy": None}),
+                ("b", {"replay_set": None}),
+                ("c", {"ways": {}}),
+                ("d", unread),
+            ):
                 here.works.start(order(key), replace(looks.observed(), **lacking))
                 seen = await here.until(ended, key)
                 assert seen.state is WorkState.REFUSED and seen.trouble
+                here.works.start(order(key), replace(looks.observed(), **lacking))
+                assert here.one(key) == seen
 
     asyncio.run(story())

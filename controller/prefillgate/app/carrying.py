@@ -12,7 +12,7 @@ from prefillgate.api.store_address import StoreAddress
 from prefillgate.app.aside import Aside
 from prefillgate.app.epochs import Epochs, untold
 from prefillgate.app.load_limit import LoadLimit
-from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, run_request
+from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, run_request, seed_of
 from prefillgate.app.promoted import Previous, floor_answer, may_be_mended, replicate_run, watch_answer
 from prefillgate.app.replay_thread import Answer, Turn, Word
 from prefillgate.app.run_stores import RunStores, told
@@ -122,7 +122,7 @@ class Carrier:
             if not ended_by_traffic(finished.gate):
                 return Answer(verdict=finished.verdict)
             turn.watcher.waits_for(WAITING_FOR_IDLE)  # an hour of much traffic is no end of a rollout
-            await self.clock.sleep(pause)
+            await self.clock.sleep(pause * (1 + seed_of(turn.asked) % 1000 / 1000))  # two must not meet for ever
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _in_turns(self, turn: Turn, store: StoreAddress) -> Answer:

@@ -150,7 +150,7 @@ class Replay:
         """The servers that would be asked now; none where an arm has none."""
         try:
             return servers_of(self._asked, self._servers, self._gone)
-        except NotYet:
+        except (NotYet, Unusable):
             return {}
 
     def stop(self, why: str) -> None:
