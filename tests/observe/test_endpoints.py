@@ -59,6 +59,11 @@ async def test_what_is_wrong_with_a_service_is_told(eyes: Eyes, namespace: Names
     seen = await eyes.until(key, lambda seen: seen if seen.baseline and seen.baseline.servers else None)
     (server,) = baseline(seen).servers
     assert (server.ready, server.trouble) == (False, "no ready endpoint is behind it")
+    away = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "away"}}
+    namespace.apply({**away, "spec": {"type": "ExternalName", "externalName": "llm.example"}})
+    namespace.apply(by({"service": {"name": "away", "port": 8080, "path": "/llm"}}))
+    seen = await eyes.until(key, lambda seen: seen if baseline(seen).servers[0].name == "Service away" else None)
+    assert baseline(seen).servers[0].url == f"http://away.{namespace.name}.svc:8080/llm"
 
 
 async def test_a_service_before_pods_of_another_workload_is_no_server_of_one_profile(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from prefillgate.api.kinds.arms import Arm, WorkloadRef
 from prefillgate.api.kinds.replay_set_kind import Sampling
 from prefillgate.api.replay_set import read_line
 from prefillgate.app.observe import trims
@@ -14,7 +15,10 @@ from prefillgate.app.observe.addresses import AddressRules, forbidden, networks,
 from prefillgate.app.observe.index import Index, selects
 from prefillgate.app.observe.policies import standard
 from prefillgate.app.observe.sampling import sampled
+from prefillgate.app.observe.secrets import Secrets
+from prefillgate.app.observe.unread import no_template
 from prefillgate.core.acceptance import STANDARD
+from prefillgate.kube.clock import SystemClock
 
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "server", "image": "i"}]}}
 
@@ -60,12 +64,15 @@ def test_when_the_data_of_a_config_map_was_written_is_told_by_who_manages_it() -
 
 def test_a_replica_set_without_pods_keeps_the_digest_of_its_template_alone() -> None:
     hashed = {**TEMPLATE, "metadata": {"labels": {"app": "x", "pod-template-hash": "abc"}}}
-    empty = trims.replica_set({"metadata": meta(), "spec": {"replicas": 0, "template": hashed}})
+    owned = meta(ownerReferences=owned_by("Deployment"))
+    empty = trims.replica_set({"metadata": owned, "spec": {"replicas": 0, "template": hashed}})
     assert "spec" not in empty
     assert empty["templateDigest"] == trims.template_digest(TEMPLATE)
     for with_pods in ({"spec": {"replicas": 1}}, {"spec": {"replicas": 0}, "status": {"replicas": 1}}):
-        obj = {"metadata": meta(), **with_pods, "spec": {**with_pods["spec"], "template": hashed}}
+        obj = {"metadata": owned, **with_pods, "spec": {**with_pods["spec"], "template": hashed}}
         assert trims.replica_set(obj)["spec"]["template"] == hashed
+    alone = trims.replica_set({"metadata": meta(), "spec": {"replicas": 0, "template": hashed}})
+    assert alone["spec"]["template"] == hashed
     other = {**TEMPLATE, "spec": {"containers": [{"name": "server", "image": "j"}]}}
     assert trims.template_digest(other) != trims.template_digest(TEMPLATE)
 
@@ -186,3 +193,31 @@ def test_a_line_without_a_policy_is_judged_by_the_standard_one() -> None:
     assert read.document.policy == STANDARD
     assert (read.seen.name, read.seen.acceptance, read.seen.budget) == ("standard", (32, 56, 75), 200)
     assert (read.seen.spec.margin, read.seen.spec.acceptance) == (0.1, [32, 56, 75])
+
+
+async def test_behind_a_service_the_certificate_bears_the_services_name_unless_another_is_told() -> None:
+    def asked(**endpoint: Any) -> Arm:
+        ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}
+        return Arm.model_validate({"workloadRef": ref, "endpoint": endpoint})
+
+    nobody: Any = None  # no Secret is named, so none is read
+    secrets = Secrets(nobody, SystemClock())
+    https = {"name": "llm", "port": 443, "scheme": "HTTPS"}
+    for endpoint, name in (
+        ({"service": https}, "llm.team.svc"),
+        ({"service": https, "tlsServerName": "llm.example"}, "llm.example"),
+        ({"service": {"name": "llm", "port": 80}}, None),
+        ({"pods": {"port": 443, "scheme": "HTTPS"}}, None),
+        ({"url": "https://llm.example", "hostHeader": "other"}, None),
+    ):
+        access, troubles = await secrets.access("team", asked(**endpoint), "spec.baseline")
+        assert (access.tls_server_name, access.held, troubles) == (name, None, ())
+        assert access.host_header == endpoint.get("hostHeader")
+
+
+def test_a_pod_that_a_replica_set_makes_is_no_workload() -> None:
+    ref = WorkloadRef.model_validate({"apiVersion": "v1", "kind": "Pod", "name": "a"})
+    trouble = no_template("spec.baseline.workloadRef", ref, {"metadata": meta(ownerReferences=owned_by("ReplicaSet"))})
+    assert trouble is not None
+    assert trouble.detail == "Pod a belongs to ReplicaSet o: name the workload that makes it."
+    assert no_template("spec.baseline.workloadRef", ref, {"metadata": meta()}) is None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from prefillgate.api.access import Access, Held, HeldAccess
-from prefillgate.api.kinds.arms import Arm
+from prefillgate.api.kinds.arms import Arm, Endpoint
 from prefillgate.api.kinds.names import USABLE_BY_GATE, USABLE_BY_LABEL
 from prefillgate.engines.access import AccessError, engine_options
 from prefillgate.kube.client import Kube
@@ -50,10 +50,9 @@ class Secrets:
             except Unusable as error:
                 wrong.setdefault(at, Trouble(error.reason, f"{path}.{at}", str(error)))
         troubles = list(wrong.values())
-        endpoint = arm.endpoint
         access = Access(
-            tls_server_name=endpoint.tls_server_name,
-            host_header=endpoint.host_header,
+            tls_server_name=arm.endpoint.tls_server_name or _service_name(namespace, arm.endpoint),
+            host_header=arm.endpoint.host_header,
             held=HeldAccess(**found) if found else None,
         )
         if not troubles:
@@ -96,6 +95,12 @@ class Secrets:
             raise Unusable("SecretNotFound", f"There is no Secret {name} in {namespace}.")
         self._kept[mark] = (now, secret)
         return secret
+
+
+def _service_name(namespace: str, endpoint: Endpoint) -> str | None:
+    """What the certificate behind a Service bears: the Service's name, though its one pod is asked at its address."""
+    service = endpoint.service
+    return None if service is None or service.scheme != "HTTPS" else f"{service.name}.{namespace}.svc"
 
 
 def _asked(arm: Arm) -> list[tuple[str, str, str, str]]:

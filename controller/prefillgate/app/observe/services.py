@@ -45,13 +45,16 @@ class Services:
         service = await self._service(namespace, endpoint.name)
         if service is None:
             return replace(arm, unreachable=f"there is no Service {endpoint.name} in {namespace}")
+        if (service.get("spec") or {}).get("type") == "ExternalName" and endpoint.port is not None:
+            asked = _Asked(endpoint, {"port": endpoint.port}, namespace)  # nothing but its name leads there
+            return replace(arm, servers=(ServerSeen(f"Service {endpoint.name}", asked.url, True),))
         port = _port(service, endpoint)
         if port is None:
             there = (
                 ", ".join(f"{each.get('name') or 'unnamed'} {each.get('port')}" for each in _ports(service)) or "none"
             )
-            asked = endpoint.port_name or endpoint.port
-            return replace(arm, unreachable=f"Service {endpoint.name} has no port {asked} (there: {there})")
+            wished = endpoint.port_name or endpoint.port
+            return replace(arm, unreachable=f"Service {endpoint.name} has no port {wished} (there: {there})")
         wanted = self.kinds.find(ENDPOINT_SLICES)
         refused = await wanted.first(self.seconds) if wanted is not None else None
         if refused is not None:

@@ -62,11 +62,11 @@ def pod(obj: Object) -> Object:
 
 
 def replica_set(obj: Object) -> Object:
-    """Its template while it has pods, and always the digest of it: which of a Deployment's it is."""
+    """Its template while it has pods or nobody else has it; always the digest of that: which of a Deployment's it is."""
     spec = _of(obj, "spec")
     kept: Object = {"kind": "ReplicaSet", "metadata": _meta(obj, "ownerReferences")}
     kept[TEMPLATE_DIGEST] = template_digest(_of(spec, "template"))
-    if spec.get("replicas") or _of(obj, "status").get("replicas"):
+    if spec.get("replicas") or _of(obj, "status").get("replicas") or controller(obj) is None:
         kept["spec"] = {"template": spec.get("template")}
     return kept
 

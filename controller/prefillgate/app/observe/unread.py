@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from prefillgate.api.errors import Problem
 from prefillgate.api.kinds.arms import WorkloadRef
 from prefillgate.app.observe.held import Held
+from prefillgate.app.observe.trims import TEMPLATED, controller
 from prefillgate.kube.errors import Forbidden, KubeError
 from prefillgate.kube.objects import Object, name_of
 from prefillgate.profiles import Profile, ProfileError, rules_for
@@ -16,6 +17,10 @@ from prefillgate.reconcile.snapshot import Trouble
 
 def no_template(path: str, ref: WorkloadRef, workload: Object) -> Trouble | None:
     where = ref.pod_template_path or "spec.template"
+    owner = controller(workload)
+    if ref.kind == "Pod" and owner is not None and owner.get("kind") in TEMPLATED:
+        said = f"Pod {ref.name} belongs to {owner.get('kind')} {owner.get('name')}: name the workload that makes it."
+        return Trouble("TemplateNotFound", path, said)
     if ref.pod_template_path is None and ref.kind in ("LeaderWorkerSet", "Pod"):
         return None
     try:
