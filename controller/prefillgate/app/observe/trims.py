@@ -62,7 +62,7 @@ def pod(obj: Object) -> Object:
 
 
 def replica_set(obj: Object) -> Object:
-    """Its template while it has pods or nobody else has it; always the digest of that, which a Deployment is found by."""
+    """Its template while it has pods or nobody else has it; always the template's digest."""
     spec = _of(obj, "spec")
     kept: Object = {"kind": "ReplicaSet", "metadata": _meta(obj, "ownerReferences")}
     kept[TEMPLATE_DIGEST] = template_digest(_of(spec, "template"))
