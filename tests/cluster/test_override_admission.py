@@ -23,7 +23,7 @@ from prefillgate.api.kinds.names import (
 )
 from prefillgate.reconcile.override_words import actor_of, asked
 from prefillgate.reconcile.stamping import stamping_in_force
-from tests.support.cluster.api import APPLY_PATCH, JSON_PATCH, Object, Refused, path_of, wait_for
+from tests.support.cluster.api import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Object, Refused, path_of, wait_for
 from tests.support.cluster.control_plane import ControlPlane, running_control_plane
 from tests.support.cluster.fixtures import Cluster, Namespace
 from tests.support.cluster.node_agent import NodeAgent
@@ -400,6 +400,16 @@ def test_server_side_apply_stamps_on_creation_and_on_every_change(place: Namespa
         api = place.cluster.api(user)
         api.ask("PATCH", where, thing, APPLY_PATCH, fieldManager=user.name, force="true")
         assert ours(api.get(where)) == {**WORDS, OVERRIDE_REASON: reason, OVERRIDE_ACTOR: user.name}
+
+
+def test_a_patch_of_a_form_that_our_kinds_have_not_changes_nothing(place: Namespace) -> None:
+    allow(place, BOB)
+    made(place, "profilerollouts")
+    body = {"metadata": {"annotations": dict(WORDS)}}
+    with pytest.raises(Refused) as refused:
+        place.cluster.api(BOB).ask("PATCH", path(place, "profilerollouts"), body, STRATEGIC_PATCH)
+    assert refused.value.code == 415
+    assert ours(place.cluster.api().get(path(place, "profilerollouts"))) == {}
 
 
 def test_texts_that_would_break_a_terminal_or_a_log_are_stamped_like_any_other(place: Namespace) -> None:
