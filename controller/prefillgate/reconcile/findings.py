@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from prefillgate.api.kinds.common import ConditionModel
 from prefillgate.api.kinds.reasons import ROWS, ConditionType, Status, condition_of, merged, saying
@@ -25,10 +25,6 @@ class Finding:
     def holds(self) -> bool:
         """Whether it is True."""
         return self.status == "True"
-
-    def of(self, kind: ConditionType) -> Finding:
-        """The same under another condition that has this reason and status."""
-        return replace(self, type=kind)
 
 
 def overridden_finding(row: OverriddenRow | None) -> Finding:
