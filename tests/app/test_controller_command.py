@@ -98,7 +98,7 @@ async def test_it_leads_looks_and_ends_in_0_with_its_lease_given_back(fake: Fake
     assert await one.end() == 0
     assert (lease(fake) or {})["spec"]["holderIdentity"] == ""
     events = [json.loads(row)["event"] for row in one.lines]
-    assert [each for each in events if each != "trouble_over"] == [
+    assert [each for each in events if each not in ("trouble_over", "told")] == [
         *("started", "leading", "stopping", "leading_ended", "stopped"),
     ]
 

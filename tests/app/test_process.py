@@ -120,7 +120,7 @@ async def test_an_api_server_that_goes_away_ends_nothing_and_work_goes_on_when_i
     fake: FakeApi, controller: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(fake, "a")
-    one = controller().start()
+    one = controller(lease_duration_seconds="5", lease_renew_seconds="2").start()
     await until(lambda: stored(fake, "servinglines", "a").get("status"))
     await fake.stop()
     await until(lambda: one.process._troubles.standing)
@@ -228,7 +228,7 @@ async def test_an_address_that_is_taken_is_told(fake: FakeApi, controller: Make)
 
 async def test_lease_times_that_do_not_fit_are_told(fake: FakeApi, controller: Make) -> None:
     with pytest.raises(InputError, match="do not fit"):
-        await controller(lease_renew_seconds="5").start().task
+        await controller(lease_renew_seconds="15").start().task
 
 
 async def test_a_kubeconfig_that_is_not_there_is_told(fake: FakeApi, controller: Make, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from prefillgate.reconcile.snapshot import LineSnapshot, RolloutSeen, WorkSeen
 from tests.support.fake_api import FakeApi, Resource
 
 OURS = (SERVING_LINES, PROFILE_ROLLOUTS, PROMOTION_POLICIES, REPLAY_SETS)
-QUICK = {"lease_duration_seconds": "5", "lease_renew_seconds": "2", "lease_retry_seconds": "0.1"}
+EAGER = {"lease_retry_seconds": "0.1"}  # the rest as usual: a machine that is busy must not lose its Lease
 
 
 def serve_ours(fake: FakeApi) -> None:
@@ -50,8 +50,8 @@ def line(name: str, space: str = "default", **spec: Any) -> Object:
 
 
 def settings(folder: Any, **flags: str) -> Settings:
-    """As the command reads them, with a quick Lease and any free port."""
-    usual = {"namespace": "default", "store": str(folder / "store"), "listen": "127.0.0.1:0", **QUICK}
+    """As the command reads them, with a Lease that is soon asked for again, and any free port."""
+    usual = {"namespace": "default", "store": str(folder / "store"), "listen": "127.0.0.1:0", **EAGER}
     secret = {"PREFILLGATE_SEAL_KEY": flags.pop("seal_key")} if "seal_key" in flags else {}
     return read_settings({**usual, **flags}, secret)
 
