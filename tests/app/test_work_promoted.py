@@ -9,7 +9,7 @@ from typing import Any
 from prefillgate.evidence.book_rows import Floor, Replicates
 from prefillgate.reconcile.effects import StartWork
 from prefillgate.reconcile.snapshot import BookSeen, WorkKind, WorkSeen, WorkState
-from tests.support.runs import stored, write_policy
+from tests.support.runs import stored, write_policy, write_set
 from tests.support.simulated import SimulatedServer, start_simulated
 from tests.support.works import NEW, OLD, PROMOTED, ROLLOUT_UID, looks_of, order, room, server
 
@@ -151,6 +151,27 @@ def test_answers_that_the_floor_saw_cut_raise_no_alarm_after_the_promotion(
             seeing = await here.until(ended, FIRST)
         assert blind.watch is not None and seeing.watch is not None
         assert (blind.watch.alarm, seeing.watch.alarm, seeing.watch.prefills) == (True, False, 4)
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_the_floor_shows_cut_is_nothing_bad_of_the_promoted_profile(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        write_set(looks.work.set_path, max_tokens=5)
+        async with room(tmp_path / "stores") as here:
+            here.works.start(floor(), looks.observed())
+            assert (await here.until(ended, FLOOR)).state is WorkState.ENDED
+            here.works.start(watch(FIRST), looks.observed())
+            without = await here.until(ended, FIRST)
+            looks.book = BookSeen(floor=Floor("a", OLD, "0" * 64, FLOOR, 0.0, True, ""))
+            here.works.start(watch(SECOND), looks.observed())
+            by_it = await here.until(ended, SECOND)
+        assert without.watch is not None and without.watch.alarm
+        assert by_it.watch is not None and not by_it.watch.alarm, by_it.watch.sentence
+        assert (by_it.watch.prefills, by_it.watch.bad_prefills) == (4, 0)
 
     asyncio.run(story())
 

@@ -23,7 +23,7 @@ from prefillgate.evidence.book import open_book
 from prefillgate.kube.access import Where
 from prefillgate.kube.client import Kube
 from prefillgate.reconcile.effects import StartWork
-from prefillgate.reconcile.snapshot import WorkKind, WorkSeen, WorkState
+from prefillgate.reconcile.snapshot import LineSnapshot, Slot, WorkKind, WorkSeen, WorkState
 from tests.observe.test_deployments import serving
 from tests.support.cluster.api import STRATEGIC_PATCH, Object, wait_for
 from tests.support.cluster.control_plane import ControlPlane
@@ -32,11 +32,13 @@ from tests.support.cluster.users import GATE as GATE_USER
 from tests.support.cluster.workloads import GATE, deployment, service, simulated
 from tests.support.kinds import ROOT
 from tests.support.looking import Eyes, config_map, line
-from tests.support.runs import HASTY, stored
+from tests.support.runs import HASTY, QUALITY, stored
 
 FLOOR = "floor-000000000000-aaaaaaaa"
 SLOW = ("--time-scale", "0.3", "--text-seed", "9")
 APART = "prefillgate.io/apart"
+WATCH = "watch-000000000000-bbbbbbbb-1"
+POLICY = {"apiVersion": "prefillgate.io/v1alpha1", "kind": "PromotionPolicy"}
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def cases() -> Object:
     lines = []
     for number in range(4):
         text = f"case-{number} " + " ".join(f"w{number}x{word}" for word in range(40))
-        body = {"model": "m", "prompt": text, "max_tokens": 60, "temperature": 0}
+        body = {"model": "m", "prompt": text, "max_tokens": 200, "temperature": 0}
         lines.append({"custom_id": f"c{number}", "method": "POST", "url": "/v1/completions", "body": body})
     return config_map(**{"cases.jsonl": "".join(json.dumps(each) + "\n" for each in lines)})
 
@@ -233,3 +235,40 @@ def opened(namespace: Namespace, pod: str, status: str = "True") -> None:
     """Set the pod's gate, as an action of a later day will."""
     body = {"status": {"conditions": [{"type": GATE, "status": status}]}}
     namespace.cluster.api().ask("PATCH", f"{namespace.path('pods', pod)}/status", body, STRATEGIC_PATCH)
+
+
+async def test_the_alarm_after_a_promotion_is_answered_on_a_pod_of_the_previous_profile_made_for_it(
+    eyes: Eyes, gate: Kube, namespace: Namespace, tmp_path: Path
+) -> None:
+    quick = {**QUALITY, "replicate": {"gapSeconds": 0}}
+    namespace.apply({**POLICY, "metadata": {"name": "quick"}, "spec": quick})
+    watched = line(policyRef={"name": "quick"}, watch={"everySeconds": 60, "prefills": 4, "previous": "Scratch"})
+    namespace.apply(deployment("engine", simulated("--text-seed", "9")))
+    before = await observed_line(eyes, namespace, watched, 1)
+    (slot,) = [each for each in before.snapshot.slots if each.slot is Slot.BASELINE]
+    assert slot.template is not None
+    previous = {"digest": slot.profile.digest, "template": slot.template.model_dump(by_alias=True, exclude_none=True)}
+    namespace.apply(deployment("engine", simulated("--text-seed", "9", "--fault", "bad-rate=1")))
+    key = f"{namespace.name}/chat"
+    await eyes.until(key, lambda seen: serving(seen, 1) if promoted_anew(seen, slot.profile.digest) else None)
+    looked = await eyes.look(key)
+    assert looked is not None and looked.snapshot.roles.promoted is not None
+    thing = {**looked.snapshot.line, "status": {"previousProfile": previous}}
+    observed = replace(looked, snapshot=replace(looked.snapshot, line=thing))
+    async with working(gate, tmp_path, namespace) as works:
+        uid, digest = str(thing["metadata"]["uid"]), looked.snapshot.roles.promoted
+        order = StartWork(WATCH, WorkKind.WATCH, digest, seed=5, prefills=4, previous=slot.profile.digest)
+        works.start(order, observed)
+        seen = await until(works, uid, ended)
+        assert seen.state is WorkState.ENDED and seen.watch is not None, seen.trouble
+        assert (seen.watch.reason, seen.watch.rollback) == ("RegressionConfirmed", True)
+        wait_for(lambda: not namespace.pods(**{APART: "scratch"}))
+    folder = tmp_path / "stores" / namespace.name / "chat"
+    replicate, _ = stored(folder / f"{seen.watch.replicate_run}.db")
+    serves = {pod["metadata"]["uid"] for pod in namespace.pods(app="engine")}
+    lives = {arm: {seen.server_epoch[:36] for seen in replicate.epochs[arm]} for arm in ("baseline", "candidate")}
+    assert lives["candidate"] <= serves and len(lives["baseline"]) == 1 and not lives["baseline"] & serves
+
+
+def promoted_anew(seen: LineSnapshot, before: str) -> bool:
+    return seen.roles.promoted not in (None, before)

@@ -193,8 +193,10 @@ class Carrier:
 
     def _place(self, asked: Asked, store: StoreAddress) -> Place:
         times = replace(self.settings.times, cell_timeout_seconds=float(asked.spec.cell_timeout_seconds))
-        if asked.order.kind is not WorkKind.JUDGE or asked.observed.policy is None:
+        if asked.order.kind is WorkKind.FLOOR or asked.observed.policy is None:
             return Place(store, times, self.settings.wait_ready_seconds)
+        if asked.order.kind is WorkKind.WATCH:
+            return Place(store, times, self.settings.wait_ready_seconds, floor=self._floor(asked, store))
         attempts = asked.observed.policy.policy.replicate.max_attempts
         first = self._number(asked, attempts) if attempts else 1
         return Place(store, times, self.settings.wait_ready_seconds, first, self._floor(asked, store))
