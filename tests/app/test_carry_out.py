@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -349,6 +350,16 @@ async def test_a_connection_that_breaks_is_the_failure_that_it_is(fake: FakeApi,
     fake.fail(Fault("reset", "apply", "servinglines", times=3))
     with pytest.raises(Unreachable):
         await bench.hand.carry_out(bench.seen(thing), Plan(STATUS))
+
+
+async def test_an_event_is_written_by_the_look_that_tells_it_and_by_no_other_at_the_same_time(
+    fake: FakeApi, bench: Bench
+) -> None:
+    things = [bench.put(f"chat-{number}") for number in range(4)]
+    plan = Plan(STATUS, after=(do.Tell("Held", "No.", "held"),))
+    await asyncio.gather(*(bench.hand.carry_out(bench.seen(thing), plan) for thing in things))
+    assert bench.fake.calls.count(("create", "events")) == len(things) == len(bench.events())
+    assert bench.hand.untold == 0
 
 
 async def test_events_that_cannot_be_written_are_bounded(

@@ -104,6 +104,7 @@ class Hand:
     def __init__(self, means: Means) -> None:
         self._means = means
         self._untold: OrderedDict[tuple[str, str], Happening] = OrderedDict()
+        self._telling: set[tuple[str, str]] = set()
         self._made: dict[
             str, dict[str, float]
         ] = {}  # uid of a line: of rollouts made for it that no look saw, and when
@@ -165,8 +166,12 @@ class Hand:
         await self.tell_rest()
 
     async def tell_rest(self) -> None:
-        """Events that could not be written before. What cannot be written now is kept for the next time."""
+        """Events that could not be written before. What cannot be written now is kept for the next time; what another
+        look is telling at this moment is left to it."""
         for key, happening in list(self._untold.items()):
+            if key in self._telling or key not in self._untold:
+                continue
+            self._telling.add(key)
             try:
                 if await self._writing(lambda told=happening: self._means.recorder.emit(told)):  # type: ignore[misc]
                     self._means.told(happening.reason)
@@ -175,6 +180,8 @@ class Hand:
                 pass  # its namespace is gone
             except KubeError:
                 return
+            finally:
+                self._telling.discard(key)
             self._untold.pop(key, None)
 
     @property

@@ -182,9 +182,9 @@ class GatedLine:
         found: Object = self.until(lambda: next((r for r in self.rollouts()[-1:] if holds(r)), None), seconds)
         return found
 
-    def ready(self) -> Object:
+    def ready(self, seconds: float = WAIT_SECONDS) -> Object:
         """The line once its floor is measured: a candidate is judged from the first moment."""
-        return self.wait_line(lambda line: condition(line, "InstrumentChecked") == "True")
+        return self.wait_line(lambda line: condition(line, "InstrumentChecked") == "True", seconds)
 
     def decided(self, after: int = 0, seconds: float = WAIT_SECONDS) -> Object:
         """The newest rollout once it has ended; there must be more than `after` of them."""
