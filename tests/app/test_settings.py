@@ -23,6 +23,7 @@ EXAMPLES = {
     "context": ("prod", "prod"),
     "namespace": ("gate", "gate"),
     "watch_namespaces": ("a, b-2,", ("a", "b-2")),
+    "pod": ("controller-1", "controller-1"),
     "lease_name": ("mine", "mine"),
     "lease_duration_seconds": ("30", 30),
     "lease_renew_seconds": ("20.5", 20.5),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prefillgate.app.carrying import WorkSettings
+from prefillgate.app.jobs import JobPlace, JobWorks
 from prefillgate.app.logs import logger
 from prefillgate.app.loop import API_SERVER
 from prefillgate.app.observe.addresses import AddressRules
@@ -14,6 +15,7 @@ from prefillgate.app.observe.observer import ClusterObserver
 from prefillgate.app.observe.settings import ObserveSettings, ProbePace
 from prefillgate.app.orders import Asked
 from prefillgate.app.process import Makers, Surroundings, watch_of
+from prefillgate.app.run_stores import RunStores
 from prefillgate.app.scaling import Scaling
 from prefillgate.app.seams import Changed, Leading, Observer, Works
 from prefillgate.app.work import ThreadWorks
@@ -51,7 +53,7 @@ def observer(around: Surroundings) -> Observer:
 
 
 def works(around: Surroundings, leading: Leading, changed: Changed) -> Works:
-    """Who replays, in threads of this process."""
+    """Who replays: threads of this process, and with a database Jobs where a line asks for them."""
     settings = around.settings
     asked = WorkSettings(
         settings.store,
@@ -60,7 +62,12 @@ def works(around: Surroundings, leading: Leading, changed: Changed) -> Works:
         said=partial(said, leading.fence.token),
         scaling=Scaling(around.kube, leading.leads),
     )
-    return ThreadWorks(leading, asked, changed, kube=around.kube)
+    threads = ThreadWorks(leading, asked, changed, kube=around.kube)
+    if isinstance(settings.store, Path):
+        return threads
+    namespace = settings.namespace or around.kube.namespace
+    place = JobPlace(around.kube, namespace, settings.pod, RunStores(settings.store))
+    return JobWorks(threads, place, leading, changed)
 
 
 def said(term: int, asked: Asked) -> Said:

@@ -80,6 +80,7 @@ class Settings(BaseModel):
     context: str | None
     namespace: Label | None
     watch_namespaces: Annotated[tuple[str, ...], BeforeValidator(_labels)] = ()
+    pod: Label | None = None
     lease_name: Label
     lease_duration_seconds: Annotated[int, BeforeValidator(_number), Field(ge=5, le=3600)]
     lease_renew_seconds: Annotated[Seconds, Field(gt=0)]

@@ -47,6 +47,7 @@ ROWS: tuple[Setting, ...] = (
         "names of namespaces with a comma between them",
         "The namespaces whose lines are gated. Left out: all.",
     ),
+    Setting("pod", "NAME", None, NAME, "The controller's own pod, as the downward API tells it: for Jobs."),
     Setting("lease_name", "NAME", "prefillgate-controller", NAME, "The Lease whose holder leads."),
     Setting(
         "lease_duration_seconds",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXIT_AT_ONCE = 143
 
 
-def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+def settings_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """An option for each setting that has one. Values are read by `read_settings`, which knows the variables too."""
     for row in reversed(ROWS):
         if row.flag:
@@ -44,7 +44,7 @@ class _Command(click.Command):
 
 
 @click.command("controller", cls=_Command)
-@_options
+@settings_options
 def command(**flags: str | None) -> int:
     """Gate the ServingLines of a cluster: replay, judge and answer every new candidate, until told to stop.
 

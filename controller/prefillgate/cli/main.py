@@ -78,6 +78,12 @@ COMMANDS: tuple[Entry, ...] = (
     _entry("watch", "Follow a serving line of a cluster until its candidate is decided."),
     _entry("doctor", "Say what is installed here and what a server can and cannot prove."),
     _entry("simulate", "Serve a simulated llama-server, vLLM or SGLang with planted faults."),
+    Entry(
+        "replay-job",
+        "prefillgate.cli.replay_job",
+        "command",
+        "Carry out one replay: what a Job of the controller runs.",
+    ),
     _entry("completion", "Print the completion script of a shell."),
     _entry("controller", "Gate the serving lines of a cluster, until told to stop."),
     _entry("demo", "Gate two profiles of a small model on real servers, on this machine."),

@@ -30,6 +30,8 @@ RERUN = f"{GROUP}/rerun"  # on a ServingLine or a ProfileRollout; any value that
 SCALED = f"{GROUP}/scaled"  # on a ServingLine, ours: what its workloads had before they were scaled for a replay
 
 LINE_LABEL = f"{GROUP}/line"  # on rollouts and jobs: the name of their ServingLine
+REPLAY_LABEL = f"{GROUP}/replay"  # on Jobs and their pods: the key of the replay
+REPLAY_ACCOUNT = "replay"  # the ServiceAccount of Jobs, in the namespace of the controller
 CANDIDATE_LABEL = f"{GROUP}/candidate"  # on rollouts and jobs: the first digits of the candidate's digest
 USABLE_BY_LABEL = f"{GROUP}/usable-by"  # on Secrets: without it with the value below the gate reads none
 USABLE_BY_GATE = "gate"
