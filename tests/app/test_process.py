@@ -160,6 +160,30 @@ async def test_a_stop_is_no_longer_ready_while_replays_end(fake: FakeApi, contro
     assert holder(fake) == ""
 
 
+async def test_a_stop_waits_for_a_look_that_is_under_way_and_begins_no_other_term(
+    fake: FakeApi, controller: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(fake, "a")
+    one = controller()
+    looking, may_end = asyncio.Event(), asyncio.Event()
+
+    async def hook(key: str) -> None:
+        looking.set()
+        await may_end.wait()
+
+    one.hook = hook
+    one.start()
+    await looking.wait()
+    stopping = asyncio.create_task(one.stop())
+    await until(lambda: one.process._loop is not None and one.process._loop._queue._draining.is_set())
+    may_end.set()
+    assert await stopping is True
+    assert stored(fake, "servinglines", "a")["status"] == {"observedGeneration": 1}
+    spec = stored(fake, "leases", "prefillgate-controller")["spec"]
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("", 1)
+    assert "term_given_up" not in capsys.readouterr().err
+
+
 async def test_replays_that_do_not_end_are_told_and_the_process_ends_all_the_same(
     fake: FakeApi, controller: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:

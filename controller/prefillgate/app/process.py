@@ -160,6 +160,8 @@ class Process:
         assert self._elector is not None
         while True:
             await self._elector.run(lambda term: self._lead(around, term))
+            if self.stop.is_set():
+                return  # it was drained, and nobody here begins another term
             logger().warning("term_given_up", message="the evidence store was written by a later leader")
 
     async def _lead(self, around: Surroundings, term: Term) -> None:
