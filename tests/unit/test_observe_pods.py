@@ -132,6 +132,19 @@ def test_what_keeps_a_container_from_serving_is_told_and_whether_waiting_helps(
     assert (found.lasting, found.said) == (lasting, words)
 
 
+@pytest.mark.parametrize(("until", "lasting"), [("10:09:59", True), ("10:10:00", False)])
+def test_restarts_after_long_lives_are_no_crash_loop(until: str, lasting: bool) -> None:
+    ended = {"reason": "Error", "exitCode": 1}
+    ended |= {"startedAt": "2026-11-30T10:00:00Z", "finishedAt": f"2026-11-30T{until}Z"}
+    for status in (
+        container(restartCount=7, lastState={"terminated": ended}),
+        container({"terminated": ended}, restartCount=7),
+    ):
+        found = trouble_of(pod(status), "server")
+        assert found is not None
+        assert found.lasting is lasting
+
+
 def test_starting_in_the_usual_way_is_no_trouble() -> None:
     for state in ("ContainerCreating", "PodInitializing"):
         assert trouble_of(pod(waiting(state)), "server") is None

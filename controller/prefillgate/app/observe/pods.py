@@ -8,11 +8,13 @@ from typing import Any
 
 from prefillgate.api.errors import clean
 from prefillgate.api.kinds.arms import PodsEndpoint
+from prefillgate.api.kinds.moments import seconds_of
 from prefillgate.kube.objects import Object, condition, name_of, uid_of
 from prefillgate.reconcile.snapshot import ServerSeen
 
 LONGEST_SAID = 300
-MANY_RESTARTS = 3  # of a container that is not Ready: it will not be by waiting
+MANY_RESTARTS = 3  # of a container that is not Ready, one soon after the other: it will not be by waiting
+SHORT_SECONDS = 600.0  # of a life; after a longer one a kubelet begins its waits anew
 
 # Waiting for more of the same is no use: the kubelet has tried and says so.
 _LASTING = frozenset(
@@ -152,12 +154,17 @@ def _container_trouble(each: Mapping[str, Any], serves: bool) -> PodTrouble | No
         counted = f" ({restarts} restarts; the last time it ended with {last})" if last and restarts else ""
         return PodTrouble(told + _said(reason, None, waiting.get("message")) + counted, reason in _LASTING)
     if ended and (ended.get("exitCode") or serves):
-        return PodTrouble(f"{told}ended with {last}", restarts >= MANY_RESTARTS)
+        return PodTrouble(f"{told}ended with {last}", restarts >= MANY_RESTARTS and _was_short(ended))
     if restarts and before and not each.get("ready") and serves:
-        return PodTrouble(
-            f"{told}restarted {restarts} times; the last time it ended with {last}", restarts >= MANY_RESTARTS
-        )
+        lasting = restarts >= MANY_RESTARTS and _was_short(before)
+        return PodTrouble(f"{told}restarted {restarts} times; the last time it ended with {last}", lasting)
     return None
+
+
+def _was_short(ended: Mapping[str, Any]) -> bool:
+    """Whether a life was over soon; one whose times are not told counts as short."""
+    began, end = seconds_of(ended.get("startedAt")), seconds_of(ended.get("finishedAt"))
+    return began is None or end is None or end - began < SHORT_SECONDS
 
 
 def _ending(ended: Mapping[str, Any]) -> str:
