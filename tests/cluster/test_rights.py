@@ -35,6 +35,9 @@ NOT_SEEN_HERE: dict[str, set[Right]] = {
         ("", "pods", "patch"),
         ("", "pods/status", "patch"),
     },
+    "of runner: Job, used with these rights in tests/controller/test_jobs.py": {
+        ("batch", "jobs", verb) for verb in ("get", "list", "create", "delete")
+    },
     "kinds that this cluster does not have": {
         (group, resource, verb)
         for group, resource in (
@@ -66,6 +69,14 @@ def granted() -> set[Right]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+
+
+def job_rights() -> set[tuple[str, str]]:
+    """Name and kind of the roles that grant anything about Jobs."""
+    path = ROOT / "manifests" / "rbac" / "jobs.yaml"
+    things = [thing for thing in yaml.safe_load_all(path.read_text(encoding="utf-8")) if thing]
+    roles = [thing for thing in things if any("jobs" in rule["resources"] for rule in thing.get("rules", ()))]
+    return {(role["metadata"]["name"], role["kind"]) for role in roles}
 
 
 def used(cluster: Cluster) -> set[Right]:
@@ -156,6 +167,7 @@ def test_what_is_granted_changes_pods_alone_of_what_is_others_and_lists_no_secre
     assert not {right for right in rights if "*" in right}
     written = {(group, resource) for group, resource, verb in rights if verb not in ("get", "list", "watch")}
     others = {pair for pair in written if pair[0] not in ("prefillgate.io", "events.k8s.io", "coordination.k8s.io")}
-    assert others == {("", "pods"), ("", "pods/status")}
+    assert others == {("", "pods"), ("", "pods/status"), ("batch", "jobs")}
+    assert {scope for _, scope in job_rights()} == {"Role"}  # in the controller's own namespace alone
     assert {verb for _, resource, verb in rights if resource == "secrets"} == {"get"}
     assert ("prefillgate.io", "servinglines", "patch") not in rights  # the spec is a person's

@@ -119,6 +119,8 @@ def test_a_rollout_is_replayed_in_a_job_with_an_account_of_its_own_and_nothing_e
     assert [entry for entry in audit.writes(user=ACCOUNT) if entry.code != 201] == []
     assert [entry for entry in audit.entries(user=ACCOUNT) if entry.code in (401, 403)] == []
     made = [entry for entry in audit.writes(resource="jobs") if entry.verb == "create"]
+    own = {entry.verb for entry in audit.entries(resource="jobs", user=f"system:serviceaccount:{HOME}:controller")}
+    assert {"get", "list", "create"} <= own <= {"get", "list", "create", "delete"}
     assert {(entry.user, entry.namespace) for entry in made} == {(f"system:serviceaccount:{HOME}:controller", HOME)}
 
 
