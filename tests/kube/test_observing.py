@@ -231,3 +231,48 @@ def test_who_owns_whom_is_forgotten_with_the_object() -> None:
     kin.told("Pod", "n/a", {**obj, "metadata": {"name": "a", "namespace": "n"}}, None)
     assert (kin.below("u"), kin.pods_in("n")) == (set(), set())
     assert kin == Kin()
+
+
+async def test_lines_of_other_namespaces_are_not_looked_at_where_some_are_named(
+    served: FakeApi, kube: Kube, tmp_path: Path
+) -> None:
+    for space in ("team", "other"):
+        put(served, SERVING_LINES, space, line())
+    async with looking(kube, tmp_path, pace=OFTEN, namespaces=("team",)) as eyes:
+        assert eyes.observer.keys("ServingLine") == ("team/chat",)
+        assert await eyes.look("other/chat") is None
+
+
+async def test_what_a_line_says_of_how_its_template_is_read_is_heeded(served: FakeApi, eyes: Eyes) -> None:
+    hidden = "0123-not-to-be-seen"
+    containers = [
+        {"name": "proxy", "image": "proxy:1"},
+        {
+            "name": "model",
+            "image": "own/server:1",
+            "args": ["--team-pass", hidden, "--max-model-len", "8192"],
+            "env": [{"name": "INJECTED_BY", "value": "admission"}],
+        },
+    ]
+    put(
+        served,
+        DEPLOYMENTS,
+        "team",
+        {"metadata": {"name": "engine"}, "spec": {"template": {"spec": {"containers": containers}}}},
+    )
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "engine"}
+    arm = {"workloadRef": ref, "endpoint": {"pods": {"port": 8080}}}
+    put(served, SERVING_LINES, "team", line(baseline=arm))
+    seen = await eyes.until("team/chat", lambda seen: seen if seen.slots else None)
+    plain = seen.slots[0].profile
+    assert plain.parts[0].container == "proxy"
+    told = {"redactedNames": ["--team-pass"], "ignoredNames": ["INJECTED_*", "proxy"], "engine": "vllm"}
+    named = line("named", baseline={**arm, "workloadRef": {**ref, "container": "model"}}, **told)
+    put(served, SERVING_LINES, "team", named)
+    seen = await eyes.until("team/named", lambda seen: seen if seen.slots else None)
+    profile = seen.slots[0].profile
+    assert (profile.parts[0].container, profile.engine) == ("model", "vllm")
+    assert hidden not in repr(profile)
+    assert "admission" not in repr(profile)
+    assert "proxy:1" not in repr(profile)
+    assert "8192" in [each.value for each in profile.settings]

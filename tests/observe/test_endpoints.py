@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from prefillgate.kube.objects import Object
 from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, Slot
-from tests.observe.test_deployments import serving
+from tests.observe.test_deployments import promoted_status, serving
 from tests.support.cluster.fixtures import Namespace
 from tests.support.cluster.workloads import deployment, service, simulated
 from tests.support.looking import Eyes, line
@@ -98,6 +99,12 @@ async def test_a_url_of_a_workloads_one_pod_has_its_life_and_one_changed_in_plac
     seen = await eyes.until(key, lambda seen: serving(seen, 1))
     assert baseline(seen).servers[0].epoch == eyes.works.life(url)
     assert str(baseline(seen).servers[0].epoch).startswith(pod["metadata"]["uid"])
+
+    status = json.dumps({"status": promoted_status(seen)})
+    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", status)
+    namespace.apply(deployment("engine", simulated("--seed", "7"), gate=True))
+    said = await eyes.until(key, lambda seen: seen.baseline and seen.baseline.unreachable)
+    assert said.startswith(f"{url} cannot tell servers of this profile from those of the next one")
 
 
 async def test_a_profile_that_is_written_out_is_served_by_the_pods_that_its_selector_means(
