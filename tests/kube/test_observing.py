@@ -29,6 +29,7 @@ from prefillgate.kube.objects import (
     PROFILE_ROLLOUTS,
     PROMOTION_POLICIES,
     REPLAY_SETS,
+    SECRETS,
     SERVING_LINES,
     Kind,
     Object,
@@ -276,3 +277,16 @@ async def test_what_a_line_says_of_how_its_template_is_read_is_heeded(served: Fa
     assert "admission" not in repr(profile)
     assert "proxy:1" not in repr(profile)
     assert "8192" in [each.value for each in profile.settings]
+
+
+async def test_a_secret_that_comes_later_is_found_though_nobody_tells_of_it(
+    served: FakeApi, kube: Kube, tmp_path: Path
+) -> None:
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "engine"}
+    arm = {"workloadRef": ref, "endpoint": {"pods": {"port": 8080}}, "apiKeySecretRef": {"name": "key", "key": "token"}}
+    put(served, SERVING_LINES, "team", line(baseline=arm))
+    async with looking(kube, tmp_path, pace=OFTEN, again_seconds=0.05) as eyes:
+        assert await eyes.until("team/chat", lambda seen: "SecretNotFound" in [each.reason for each in seen.troubles])
+        labels = {"prefillgate.io/usable-by": "gate"}
+        put(served, SECRETS, "team", {"metadata": {"name": "key", "labels": labels}, "data": {"token": "a2V5"}})
+        await eyes.until("team/chat", lambda seen: "SecretNotFound" not in [each.reason for each in seen.troubles])

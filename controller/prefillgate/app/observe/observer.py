@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -91,6 +92,7 @@ class ClusterObserver:
         self._epochs = Epochs()
         self._touched: Touched = lambda *_: None
         self._refused: dict[str, set[str]] = {}  # kind: lines that were told that it cannot be listed
+        self._later: dict[str, asyncio.TimerHandle] = {}  # lines that are looked at again though nothing changes
         self._stamps = Stamps(kube, self._clock, settings.stamped_seconds)
 
     # -- what changes
@@ -101,6 +103,8 @@ class ClusterObserver:
         try:
             await self._kinds.run()
         finally:
+            for each in self._later.values():
+                each.cancel()
             self._reach.close()
             self._cases.close()
 
@@ -156,6 +160,16 @@ class ClusterObserver:
 
     def _line_touched(self, line: str) -> None:
         self._touched(_LINE, line)
+
+    def _look_later(self, line: str) -> None:
+        """Secrets and Services are not watched, and who cannot be reached may be by another key."""
+        if line not in self._later:
+            loop = asyncio.get_running_loop()
+            self._later[line] = loop.call_later(self._settings.again_seconds, self._look_again, line)
+
+    def _look_again(self, line: str) -> None:
+        del self._later[line]
+        self._line_touched(line)
 
     def _set_read(self, key: str) -> None:
         self._touched(_SET, key)
@@ -245,6 +259,8 @@ class ClusterObserver:
         servers = [each for arm in (found.baseline, found.candidate) if arm is not None for each in arm.servers]
         self._reach.keep(key, {each.url for each in servers if each.url is not None})
         self._epochs.seen(servers)
+        if troubles or any(arm is not None and arm.unreachable is not None for arm in arms):
+            self._look_later(key)
         return (arms[0], arms[1]), ways, list(troubles)
 
     async def _support(self, key: str, spec: ServingLineSpec) -> list[Trouble]:

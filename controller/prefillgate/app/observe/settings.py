@@ -37,4 +37,5 @@ class ObserveSettings:
     probe: ProbePace = field(default_factory=ProbePace)
     pace: Pace = field(default_factory=Pace)
     sync_seconds: float = 5.0  # how long a look waits for a first list
+    again_seconds: float = 45.0  # when a line is looked at again that a Secret or a server is missing for: nobody tells
     stamped_seconds: float = 5.0  # how long an answer is believed about the policies that stamp who overrides
