@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from prefillgate.api.kinds.names import API_VERSION
-from tests.support.cluster.api import wait_for
+from tests.support.cluster.api import path_of, wait_for
 from tests.support.cluster.fixtures import Cluster, Namespace
-from tests.support.cluster.gate import Gate, install_rights
+from tests.support.cluster.gate import HOME, Gate, install_rights
 from tests.support.cluster.users import GATE
 from tests.support.cluster.workloads import deployment, service, simulated
 from tests.support.cluster_crds import install_crds
@@ -96,6 +96,7 @@ def used(cluster: Cluster) -> set[Right]:
 def gate(cluster: Cluster, tmp_path: Path) -> Iterator[Gate]:
     install_crds(cluster.plane)
     install_rights(cluster.plane)
+    cluster.api().delete(path_of("leases", "", HOME, "coordination.k8s.io"))  # of other tests: it is made anew
     running = Gate(cluster.plane, tmp_path / "gate").start()
     yield running
     running.close()
