@@ -68,6 +68,10 @@ def test_every_format_of_a_floor_leaves_the_candidate_out(healthy: SimulatedServ
         assert "0 of 0" not in text, format
         if format not in ("json", "line"):
             assert "The baseline against itself" in text, format
+    page = render(ended.finished.verdict, "html", {})
+    for section in ("path", "replicates", "throughput", "differences"):
+        assert f'id="{section}"' not in page and f'href="#{section}"' not in page, section
+    assert "<dt>Promotion</dt>" not in page and '<h1><span class="word">SOUND</span>' in page
 
 
 @pytest.mark.parametrize(
