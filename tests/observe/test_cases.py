@@ -129,10 +129,13 @@ async def test_a_url_is_fetched_once_with_its_key_and_its_authority(eyes: Eyes, 
 async def test_what_cannot_be_fetched_is_told_and_tried_again(
     answer: str, reason: str, words: str, eyes: Eyes, namespace: Namespace
 ) -> None:
-    async with served(answering(answer, b"something else", "Location: http://127.0.0.1:1/\r\n")) as port:
+    body = b'{"error": "something else"}'
+    async with served(answering(answer, body, "Location: http://127.0.0.1:1/\r\n")) as port:
         found = await status(eyes, namespace, url={"url": f"http://127.0.0.1:{port}/x"}, sha256=SHA256)
     assert (found["reason"], found["again"], found["cases"]) == (reason, 60.0, None)
     assert words in found["said"]
+    assert "something else" not in found["said"]
+    assert hashlib.sha256(body).hexdigest() not in found["said"]
 
 
 async def test_a_config_map_may_hold_the_cases_as_bytes_and_the_digest_is_of_the_bytes(

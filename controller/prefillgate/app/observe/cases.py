@@ -214,7 +214,8 @@ def _parsed(name: str, spec: ReplaySetSpec, data: bytes) -> SetRead:
         return SetRead(trouble=Trouble("CasesInvalid", "spec", said))
     found = hashlib.sha256(data).hexdigest()
     if spec.sha256 is not None and found != spec.sha256:
-        said = f"What was read has the SHA-256 {found}, not {spec.sha256}: name the digest of what is there now."
+        told = "another SHA-256" if spec.url is not None else f"the SHA-256 {found}"
+        said = f"What was read has {told}, not {spec.sha256}: name the digest of what is there now."
         return SetRead(trouble=Trouble("DigestMismatch", "spec.sha256", said), again=spec.config_map is None)
     try:
         read = read_replay_set(io.BytesIO(data), name, partial(sampled, sampling=spec.sampling))

@@ -39,7 +39,9 @@ async def fetched(url: str, access: Access, rules: AddressRules, most_bytes: int
     except AccessError as error:
         raise NotFetched("SecretNotUsable", str(error)) from error
     except EngineError as error:
-        raise NotFetched("CasesNotFound", f"{url} cannot be fetched: {error}") from error
+        # What an address answers is nobody's but the controller's to read: it may be one that a tenant does not reach.
+        said = f"it answers {error.http_status}" if error.http_status is not None else str(error)
+        raise NotFetched("CasesNotFound", f"{url} cannot be fetched: {said}") from error
 
 
 def _pinned(url: str, addresses: Sequence[str], access: Access) -> tuple[str, str, Access]:
