@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prefillgate.api.access import Access, Held, HeldAccess
-from prefillgate.app import replay_thread
+from prefillgate.app import replay_thread, work
 from prefillgate.core.cells import CANDIDATE, Status
 from prefillgate.core.journal import CellMeasured, EpochSeen, Overridden, OverrideEnded
 from prefillgate.core.judge import judge
@@ -437,6 +437,27 @@ def test_ended_work_of_rollouts_that_are_gone_is_known_no_more(
             looks.rollouts = ("two", "three")
             here.works.start(order("three"), looks.observed())
             assert {seen.key for seen in here.works.seen(LINE_UID)} == {"two", "three"}
+
+    asyncio.run(story())
+
+
+def test_so_many_are_known_and_no_more_those_that_run_before_those_that_ended(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "MOST_KNOWN", 1)
+
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        async with room(tmp_path / "stores") as here:
+            for looks.uid in ("one", "two"):
+                here.works.start(order(), looks.observed())
+                await here.until(ended, line=looks.uid)
+            looks.uid = "three"
+            here.works.start(order(), looks.observed())
+            assert [bool(here.works.seen(uid)) for uid in ("one", "two", "three")] == [False, True, True]
+            looks.uid = "four"
+            here.works.start(order(), looks.observed())
+            assert [bool(here.works.seen(uid)) for uid in ("two", "three", "four")] == [False, True, True]
 
     asyncio.run(story())
 

@@ -67,6 +67,12 @@ class Asked:
     order: StartWork
     observed: Observed
 
+    def ended(self) -> Asked:
+        """What must be known of it once it has ended: its line's name. Many ended ones are known for long."""
+        metadata = self.snapshot.line["metadata"]
+        line = {"metadata": {name: metadata[name] for name in ("namespace", "name", "uid")}}
+        return Asked(self.order, Observed(LineSnapshot(self.snapshot.now, line, None)))
+
     @property
     def snapshot(self) -> LineSnapshot:
         """The line as it was then."""
@@ -82,13 +88,15 @@ class Asked:
     @property
     def takes_turns(self) -> bool:
         """Whether both profiles have one place, and workloads are scaled for it."""
-        sequential = self.spec.sequential
+        spec = self.snapshot.spec
+        sequential = None if spec is None else spec.sequential
         return self.order.kind is WorkKind.JUDGE and sequential is not None and sequential.windows is not None
 
     @property
     def stored_baseline_seconds(self) -> int | None:
         """How old a stored baseline may be that the candidate alone is held against; None: it is not alone."""
-        sequential = self.spec.sequential
+        spec = self.snapshot.spec
+        sequential = None if spec is None else spec.sequential
         if self.order.kind is not WorkKind.JUDGE or sequential is None:
             return None
         return sequential.stored_baseline_max_age_seconds

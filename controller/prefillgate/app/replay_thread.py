@@ -290,7 +290,7 @@ class Replay:
             self._no_journal, verdict = False, answer.verdict or self._watcher.progress.verdict
             at = self._clock.now() if verdict is None or verdict.ended_at is None else verdict.ended_at
             self._set(state=WorkState.ENDED, ended_at=at, floor=answer.floor, watch=answer.watch, trouble="")
-            self._final = True
+            self._final, self._asked = True, self._asked.ended()
 
     def _failed(self, error: Exception) -> None:
         """What is said of a turn that could not be carried out, and when it may be tried again."""

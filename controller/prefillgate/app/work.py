@@ -21,6 +21,7 @@ from prefillgate.reconcile.effects import RecordOverride, StartWork
 from prefillgate.reconcile.snapshot import WorkKind, WorkSeen
 from prefillgate.replay.clock import Clock, SystemClock
 
+MOST_KNOWN = 20_000  # pieces of work: of a thousand lines with a long history
 ENDING = "the controller ends"
 
 
@@ -174,6 +175,8 @@ class ThreadWorks:
             for other, replay in self._replays.items()
             if other[0] == key[0] and other[1] not in there and not replay.wanted
         ]
+        old = [other for other, replay in self._replays.items() if not replay.wanted and other not in gone]
+        gone += old[: max(0, len(self._replays) - len(gone) - MOST_KNOWN)]  # of lines that were deleted
         for other in gone:
             del self._replays[other]
 
