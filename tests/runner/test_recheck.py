@@ -129,6 +129,7 @@ def test_a_time_limit_ends_a_replay_and_the_next_call_goes_on_with_it(tmp_path: 
         (["--previous", "not a url"], "--previous"),
         (["--promoted-model", "no-such-model"], "no-such-model"),
         (["--folder", "set.jsonl"], "--folder"),
+        (["--folder", "set.jsonl/again"], "--folder set.jsonl/again: "),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_its_name(

@@ -141,7 +141,10 @@ def _place(folder: Path, answerable: bool) -> tuple[int, Path | None]:
     found = (_REPLAY.fullmatch(path.name) for path in folder.glob("replay-*.db"))
     there = sorted(int(each[1]) for each in found if each is not None)
     if not there:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"--folder {folder}: {error.strerror or error} (allowed: one that can be made)") from error
         return 1, None
     last = there[-1]
     number = last + 1 if _is_over(folder / name_of(last), answerable) else last
