@@ -53,6 +53,7 @@ def test_nothing_is_judged_before_the_floor_is_known_and_then_at_once() -> None:
     world.propose(B)
     assert [each.kind for each in world.started] == [WorkKind.FLOOR]
     assert world.condition("Screened", world.newest) == ("False", "WaitingForFloor")
+    assert world.condition("Gating") == ("False", "Waiting")
     world.ends(WorkKind.FLOOR, floor=world.floor)
     world.step()
     (floor, judge) = world.started

@@ -351,6 +351,8 @@ def test_a_line_that_goes_away_ends_what_runs_and_decides_nothing() -> None:
     assert [each.why for each in world.done if isinstance(each, StopWork)] == ["The line is being deleted."]
     assert world.condition("PromotionAllowed", world.newest) == ("False", "Deleting")
     assert world.works == {key: each for key, each in world.works.items() if each.state is not WorkState.RUNNING}
+    world.propose(C)
+    assert len(world.rollouts) == 1
 
 
 def test_a_rollout_that_is_deleted_while_it_runs_gives_way_to_another_and_its_replay_ends() -> None:
@@ -598,3 +600,26 @@ def test_a_running_replay_is_told_of_the_servers_at_every_look_while_they_take_r
     assert [each for each in wanted.after if isinstance(each, StartWork)] == []
     world.settle()
     assert [each.state for each in world.works.values() if each.kind is WorkKind.JUDGE] == [WorkState.RUNNING]
+
+
+def test_a_line_that_was_not_read_whole_ends_what_runs_where_it_is_suspended() -> None:
+    world = World().ready().propose(B)
+    world.cases = None
+    world.change(suspend=True)
+    world.settle()
+    assert [each for each in world.works.values() if each.state is WorkState.RUNNING] == []
+
+
+def test_settings_that_a_status_lacks_are_told_while_a_workload_says_the_promoted_profile() -> None:
+    world = World().ready()
+    told = world.status["promotedProfile"]
+    world.line["status"] = {
+        **world.status,
+        "promotedProfile": {key: each for key, each in told.items() if key != "settings"},
+    }
+    world.settle()
+    assert world.status["promotedProfile"] == told
+    other = [{"area": "Other", "name": "kept", "value": "as it was"}]
+    world.line["status"] = {**world.status, "promotedProfile": {**told, "settings": other}}
+    world.settle()
+    assert world.status["promotedProfile"]["settings"] == other
