@@ -166,7 +166,7 @@ async def test_the_command_decides_otherwise_than_the_evidence(
 async def test_an_override_that_stands_is_taken_back_by_the_command_shown(fake: FakeApi, kubeconfig: Path) -> None:
     put(fake, serving_line())
     standing = {
-        "verdict": "Promote",
+        "verdict": "Hold",
         "reason": "seen",
         "actor": "alice",
         "actorVerified": True,
@@ -180,6 +180,9 @@ async def test_an_override_that_stands_is_taken_back_by_the_command_shown(fake: 
         f"to take it back kubectl --namespace {SPACE} annotate profilerollout {ROLLOUT} prefillgate.io/override- "
         "prefillgate.io/override-reason- prefillgate.io/override-expires-"
     )
+    put(fake, rollout(override={**standing, "verdict": "Promote"}))
+    promoted = await said(kubeconfig, "explain", LINE, "-n", SPACE)  # which is never taken back
+    assert "annotate" not in promoted.out and "promote by alice" in promoted.out
 
 
 async def test_an_earlier_rollout_is_explained_by_its_own_name(fake: FakeApi, kubeconfig: Path) -> None:

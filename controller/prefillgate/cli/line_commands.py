@@ -30,8 +30,9 @@ def override_command(view: LineView, cluster: Cluster, rollout: Mapping[str, Any
 
 
 def withdraw_command(view: LineView, cluster: Cluster) -> str:
-    """What takes back the override that stands; empty where none does."""
-    if view.rollout is None or view.rollout.status.override is None:
+    """What takes back the override that stands; empty where none does, and after a promotion, which stays."""
+    standing = None if view.rollout is None else view.rollout.status.override
+    if view.rollout is None or standing is None or standing.verdict == "Promote":
         return ""
     words = (f"{name}-" for name in (OVERRIDE, OVERRIDE_REASON, OVERRIDE_EXPIRES))
     return cluster.kubectl(view.namespace, "annotate", PROFILE_ROLLOUT.singular, view.rollout.name, *words)
