@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from prefillgate.api.kinds.names import REPLAY_ACCOUNT, REPLAY_LABEL
+from prefillgate.api.kinds.names import OVERRIDE, OVERRIDE_REASON, REPLAY_ACCOUNT, REPLAY_LABEL
+from prefillgate.api.store_address import store_address
+from prefillgate.core.journal import Overridden
+from prefillgate.evidence import read_store
 from tests.support.cluster.api import Object, path_of
 from tests.support.cluster.control_plane import ControlPlane
 from tests.support.cluster.fixtures import Cluster, Namespace
@@ -141,6 +144,26 @@ def test_after_the_controller_died_its_job_is_replaced_and_goes_on_where_it_stoo
     names = [job["metadata"]["name"] for job in controller.jobs()]
     assert len(names) == 1 and names != [before["metadata"]["name"]]
     assert_nothing_twice(line, rollout, struck=1 + floor)
+
+
+def test_a_persons_word_is_written_into_the_evidence_that_a_job_writes(line: GatedLine, controller: InAPod) -> None:
+    line.serve_both(SLOW)
+    line.apply(runner="Job")
+    line.ready()
+    line.serve("green", *SLOW, "--seed", "2")
+    line.until(lambda: len(line.truth("green")) >= 3)
+    name = line.rollouts()[-1]["metadata"]["name"]
+    words = (f"{OVERRIDE}=hold", f"{OVERRIDE_REASON}=not tonight")
+    assert line.namespace.kubectl("annotate", "profilerollout", name, *words).returncode == 0
+    rollout = line.wait_rollout(lambda found: found["status"].get("decision", {}).get("reason") == "Override")
+    assert answer(rollout) == ("Hold", "Blocked", "Refused")
+
+    def written() -> list[Overridden]:
+        with read_store(store_address(line.rollouts()[-1]["status"]["evidence"]["store"])) as journal:
+            return [event for event in journal.events() if isinstance(event, Overridden)]
+
+    (word,) = line.until(written)
+    assert (word.verdict, word.reason) == ("hold", "not tonight")
 
 
 def test_a_job_that_cannot_begin_is_told_with_where_to_look(line: GatedLine, controller: InAPod) -> None:
