@@ -97,6 +97,26 @@ def test_cells_are_told_nobody_and_turns_are(healthy: SimulatedServer, tmp_path:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("match", [None, "case-"], ids=["its probe", "its cells"])
+def test_a_server_that_asks_to_be_left_alone_is_told_as_what_is_waited_for_until_it_takes_requests(
+    healthy: SimulatedServer, tmp_path: Path, match: str | None
+) -> None:
+    async def story() -> None:
+        with start_simulated(seed=3, text_seed=9, fault=["http-429=#1-2"], count_match=match) as busy:
+            looks = looks_of(tmp_path, healthy, busy)
+            async with room(tmp_path / "stores") as here:
+                here.works.start(order(), looks.observed())
+                waits = await here.until(lambda seen: bool(seen.waiting))
+                assert (waits.state, waits.waiting) == (WorkState.RUNNING, "WaitingForServer")
+                assert waits.waiting_since is not None
+                again = await here.until(lambda seen: len(busy.truth()) > 1)
+                assert again.waiting_since == waits.waiting_since
+                seen = await here.until(ended)
+                assert outcome(seen) == PROMOTED and seen.waiting == ""
+
+    asyncio.run(story())
+
+
 def test_ended_and_begun_again_at_any_instant_it_comes_to_the_verdict_of_an_uninterrupted_run(
     healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
 ) -> None:

@@ -146,7 +146,14 @@ def hand_made_without_candidate(world: World) -> None:
 @scenario
 def waits(world: World) -> None:
     world.ready().propose(B)
-    for reason in ("WaitingForIdle", "WaitingForWindow", "LoadLimitReached", "WaitingForTurn", "WaitingForEndpoints"):
+    for reason in (
+        "WaitingForIdle",
+        "WaitingForServer",
+        "WaitingForWindow",
+        "LoadLimitReached",
+        "WaitingForTurn",
+        "WaitingForEndpoints",
+    ):
         world.comes_to(verdict(), waiting=reason)
         world.settle()
 

@@ -19,7 +19,7 @@ from prefillgate.app.run_stores import RunStores, told
 from prefillgate.app.scaling import Scaling
 from prefillgate.app.seams import Leading
 from prefillgate.app.taking_turns import ScalingHand, alone, in_its_window, in_turns, opening_of, workloads_of
-from prefillgate.app.watching_run import so_far
+from prefillgate.app.watching_run import WAITING_FOR_SERVER, so_far
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.decision import Reason, decide
 from prefillgate.core.distrust import MAX_INVALID_RUN
@@ -36,7 +36,7 @@ from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.clock import Clock
 from prefillgate.replay.lane import LaneTimes
 from prefillgate.replay.session import RunRequest
-from prefillgate.runs.around import IN_USE, Hooks, Said, unsaid
+from prefillgate.runs.around import IN_USE, LEFT_ALONE, Hooks, Said, unsaid
 from prefillgate.runs.errors import BadInput
 from prefillgate.runs.floor import floor_ended, measure_floor
 from prefillgate.runs.floor_store import stored_floor
@@ -243,8 +243,9 @@ class Carrier:
 
 
 def _said(further: Said, turn: Turn, line: str, event: str = "note", level: str = "info", **facts: Any) -> None:
-    if event == IN_USE:
-        turn.watcher.waits_for(WAITING_FOR_IDLE)
+    waits = {IN_USE: WAITING_FOR_IDLE, LEFT_ALONE: WAITING_FOR_SERVER}.get(event)
+    if waits is not None:
+        turn.watcher.waits_for(waits)
     further(line, event, level, **facts)
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
+from prefillgate.core.cells import Status
 from prefillgate.core.decision import decide
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import CellMeasured, Event
@@ -15,8 +16,10 @@ from prefillgate.core.snapshot import take_snapshot
 from prefillgate.core.verdict import Verdict
 from prefillgate.evidence import KeptJournal
 from prefillgate.replay.clock import Clock
+from prefillgate.replay.lane import BUSY_STATUS
 
 JUDGED_EVERY_SECONDS = 10.0
+WAITING_FOR_SERVER = "WaitingForServer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,12 @@ class RunWatcher:
         verdict = before.verdict
         if turned or self._judged_at is None or now - self._judged_at >= JUDGED_EVERY_SECONDS:
             verdict, self._judged_at, self._stands = so_far(gate), now, stands
-        self._put(*_tail(self._journal), verdict)
-        if turned or before.waiting:
+        waits: tuple[str, float | None] = ("", None)
+        if _left_alone(event):
+            waited = before.waiting == WAITING_FOR_SERVER
+            waits = (WAITING_FOR_SERVER, before.waiting_since if waited else now)
+        self._put(*_tail(self._journal), verdict, waits)
+        if turned or before.waiting != waits[0]:
             self._turned()
         if isinstance(event, CellMeasured) and self.leave is not None:
             self.leave()
@@ -91,9 +98,18 @@ class RunWatcher:
         """
         self._put(*_tail(journal), replace(verdict, cells=tuple(v for v in verdict.cells if v.cell_class is None)))
 
-    def _put(self, rows: int, head: str, verdict: Verdict | None = None) -> None:
+    def _put(
+        self, rows: int, head: str, verdict: Verdict | None = None, waits: tuple[str, float | None] = ("", None)
+    ) -> None:
         with self._lock:
-            self._progress = Progress(rows, head, verdict or self._progress.verdict)
+            self._progress = Progress(rows, head, verdict or self._progress.verdict, *waits)
+
+
+def _left_alone(event: Event) -> bool:
+    """Whether a server did not take this cell and asked to be left alone: it is asked again after a while."""
+    if not isinstance(event, CellMeasured):
+        return False
+    return event.cell.status is Status.INVALID and event.http_status in BUSY_STATUS
 
 
 def so_far(gate: Gate) -> Verdict:

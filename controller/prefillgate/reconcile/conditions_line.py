@@ -16,7 +16,7 @@ from prefillgate.reconcile.restated import NO_ROLLOUT, NOT_STARTED
 from prefillgate.reconcile.seen import LineView, wire
 
 GATING = ConditionType.GATING
-_GOES_ON = ("Screening", "ScreenEnded", "WaitingForIdle", "WaitingForWindow", "LoadLimitReached")
+_GOES_ON = ("Screening", "ScreenEnded", "WaitingForIdle", "WaitingForServer", "WaitingForWindow", "LoadLimitReached")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from prefillgate.replay.swapping import Hand
 
 IN_USE = "in_use"  # the event of a server that is waited for until it is idle
+LEFT_ALONE = "left_alone"  # of one that is waited for since it answered 429 or 503
 _OPTION = re.compile(r"--[a-z]+(?:-[a-z]+)*")
 
 

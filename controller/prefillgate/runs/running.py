@@ -32,7 +32,7 @@ from prefillgate.replay.session import (
     policy_for,
 )
 from prefillgate.replay.swapping import SwapFailed
-from prefillgate.runs.around import IN_USE, Around, Hooks, Said
+from prefillgate.runs.around import IN_USE, LEFT_ALONE, Around, Hooks, Said
 from prefillgate.runs.baseline_store import show_baseline, stored_baseline
 from prefillgate.runs.budget import MENDABLE, raise_budget
 from prefillgate.runs.errors import BadInput, CouldNotMeasure, RunBroken, RunError
@@ -236,5 +236,6 @@ async def _meet(runner: Runner, lane: Lane, around: Around) -> None:
             if error.http_status not in BUSY_STATUS or runner.out_of_time():
                 raise
             seconds = busy_wait_seconds(error.retry_after_seconds, in_a_row)
-            around.said(f"{lane.arm}: the server is busy (HTTP {error.http_status}); its probe waits {seconds:.0f} s")
+            why = f"the server is busy (HTTP {error.http_status})"
+            around.said(f"{lane.arm}: {why}; its probe waits {seconds:.0f} s", LEFT_ALONE)
             await runner.pause(seconds)

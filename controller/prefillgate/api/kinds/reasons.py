@@ -138,6 +138,7 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
         ("WaitingForFloor", "False", "The baseline is compared with itself first.", False),
         ("WaitingForEndpoints", "False", "The servers do not take requests yet.", False),
         ("WaitingForIdle", "False", "The server in production is in use.", False),
+        ("WaitingForServer", "False", "A server asks to be left alone (HTTP 429 or 503), again and again.", False),
         ("WaitingForWindow", "False", "No window is open in which workloads may be scaled.", False),
         ("WaitingForTurn", "False", "The controller runs as many replays as it may; its turn comes.", False),
         ("LoadLimitReached", "False", "Production has had as many prefills in this hour as it may.", False),
