@@ -60,7 +60,7 @@ def completed(shell: Path, *words: str) -> list[str]:
 
 
 def test_bash_completes_commands_and_their_options(shell: Path) -> None:
-    assert completed(shell, "re") == ["report", "replayset"]
+    assert completed(shell, "re") == ["recheck", "report", "replayset", "replay-job"]
     assert completed(shell, "") == [entry.name for entry in COMMANDS]
     assert completed(shell, "run", "--baseline-ap") == ["--baseline-api-key-env"]
     assert "--log-json" in completed(shell, "run", "--l")

@@ -186,7 +186,7 @@ def test_explain_says_what_follows_by_which_rule_and_the_next_command(session: S
     assert re.search(rf"^  Candidate: (\d+) of {fresh} requests bad; by prefill \1 of {fresh}\.$", out, re.MULTILINE), (
         out
     )
-    assert re.search(r"^  Why: rule \d+ of 15 is the first that answers", out, re.MULTILINE)
+    assert re.search(r"^  Why: rule \d+ of 16 is the first that answers", out, re.MULTILINE)
     assert re.search(r"^    prefillgate .*gate\.", out, re.MULTILINE)
 
 
