@@ -154,11 +154,12 @@ def test_one_place_for_the_evidence(tmp_path: Path) -> None:
         read_settings({"store": str(tmp_path)}, {**KEYED, "PREFILLGATE_STORE_URL": "postgresql://db/x"})
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"--store-url-file: .*no-file.* cannot be read"):
-        read_settings({"store_url_file": str(tmp_path / "no-file")}, KEYED)
+        read_settings({"store_url_file": "no-file"}, KEYED)
     with pytest.raises(InputError, match=r"--seal-key-file: .*no-key.* cannot be read"):
-        read(tmp_path, {"seal_key_file": str(tmp_path / "no-key")})
+        read(tmp_path, {"seal_key_file": "no-key"})
 
 
 def test_the_seal_key_is_made_once_and_kept_beside_the_book(tmp_path: Path) -> None:

@@ -672,9 +672,13 @@ def test_a_word_about_a_run_that_has_no_store_yet_waits_for_it(
             here.works.record(RecordOverride(ROLLOUT_UID, OVER), looks.observed())
             await here.until(lambda seen: seen.rows == 0)
             looks.candidate = (server(candidate.url, "n/c"),)
-            here.works.start(order(), looks.observed())
-            seen = await here.until(lambda seen: seen.verdict is not None and seen.verdict.decision.reason == OVERRIDE)
-            assert outcome(seen) == "rollback"
+
+            def overridden(seen: WorkSeen) -> bool:
+                """Ordered at every look, as the loop does: while the word is looked to there is no beginning."""
+                here.works.start(order(), looks.observed())
+                return seen.verdict is not None and seen.verdict.decision.reason == OVERRIDE
+
+            assert outcome(await here.until(overridden)) == "rollback"
 
     asyncio.run(story())
 

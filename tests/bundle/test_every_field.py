@@ -66,7 +66,7 @@ UNSEEN = {
         *("context_tokens", "seen_at"),
         *(f"settings.{number}.{side}" for number in range(3) for side in range(2)),
     },
-    "CellMeasured": {"cell.started_at", "cell.ended_at"},
+    "CellMeasured": {"cell.ended_at"},
     "ReplicateStarted": {"at"},
     "SeparationKept": {"at"},
     "CellChecked": set(),

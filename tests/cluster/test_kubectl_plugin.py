@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -58,18 +59,31 @@ def test_kubectl_finds_it_and_a_line_nobody_looked_at_is_unknown(plugin: Plugin,
     assert "to override" not in told.stdout
 
 
+def until_said(stream: IO[str], words: str) -> list[str]:
+    """What is said up to a line with these words: what is noted before it depends on who has led here already."""
+    told: list[str] = []
+    while not told or words not in told[-1]:
+        told.append(stream.readline())
+        assert told[-1], told
+    return told
+
+
 def test_watch_speaks_at_once_and_ends_when_the_line_is_deleted(plugin: Plugin, namespace: Namespace) -> None:
     command = [sys.executable, "-m", "prefillgate", "watch", "review-bot", "-n", namespace.name]
     environment = {**os.environ, "KUBECONFIG": str(namespace.cluster.plane.kubeconfig(ADMIN))}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, encoding="utf-8") as process:
-        assert process.stdout is not None
-        assert "note: No controller has looked at this line yet" in process.stdout.readline()
-        assert "there is no rollout yet: no new candidate was seen" in process.stdout.readline()
-        assert namespace.kubectl("delete", "sl", "review-bot").returncode == 0
-        _, err = process.communicate(timeout=60)
-        assert process.returncode == 1
-        assert f"the line {namespace.name}/review-bot is gone: it was deleted" in err
+        try:
+            assert process.stdout is not None
+            told = until_said(process.stdout, "there is no rollout yet")
+            assert "note: No controller has looked at this line yet" in told[0]
+            assert "there is no rollout yet: no new candidate was seen" in told[-1]
+            assert namespace.kubectl("delete", "sl", "review-bot").returncode == 0
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == 1
+            assert f"the line {namespace.name}/review-bot is gone: it was deleted" in err
+        finally:
+            process.kill()
 
 
 def test_who_may_not_read_lines_is_told_which_right_is_lacking(plugin: Plugin, namespace: Namespace) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from prefillgate.kube.backoff import Backoff
 from prefillgate.kube.errors import ServerError
-from prefillgate.kube.queue import Depth, KeyedQueue
+from prefillgate.kube.queue import Depth, EndedFromInside, KeyedQueue
 from tests.support.manual_clock import ManualClock, settle
 
 
@@ -238,3 +238,27 @@ async def test_plans_that_are_replaced_take_no_memory(works: Works) -> None:
         await settle(6)
     assert len(works.done) == 2_000
     assert len(works.queue._heap) <= 70
+
+
+async def test_work_that_was_cancelled_from_inside_is_a_failure_and_its_worker_goes_on(
+    works: Works, clock: ManualClock
+) -> None:
+    works.fails["a"] = asyncio.CancelledError()  # type: ignore[assignment]
+    works.queue.add("a")
+    works.queue.add("b")
+    await settle()
+    assert works.done == ["a", "b"] and not works.task.done()
+    ((key, error),) = works.errors
+    assert (key, type(error)) == ("a", EndedFromInside)
+    del works.fails["a"]
+    await clock.advance(60.0)
+    assert works.done == ["a", "b", "a"] and works.queue.failures("a") == 0
+
+
+async def test_a_worker_that_is_ended_itself_ends(works: Works) -> None:
+    works.held["a"] = asyncio.Event()
+    works.queue.add("a")
+    await settle()
+    works.task.cancel()
+    await asyncio.wait({works.task})
+    assert works.task.cancelled() and works.errors == []

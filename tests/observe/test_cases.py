@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import trustme
 
-from prefillgate.api.kinds.replay_set_kind import ReplaySetStatus
+from prefillgate.api.kinds.replay_set_kind import ReplaySetSpec, ReplaySetStatus
 from prefillgate.app.observe.addresses import AddressRules, networks
 from prefillgate.kube.client import Kube
+from prefillgate.kube.errors import Unreachable
 from tests.observe.test_reach import answering, of, served
 from tests.observe.test_troubles import secret
 from tests.support.cluster.fixtures import Namespace
@@ -170,3 +171,20 @@ async def test_a_policy_tells_what_it_comes_to_or_what_is_wrong_with_it(eyes: Ey
     namespace.kubectl("delete", "ppol", "ours")
     while await eyes.observer.look_policy(f"{namespace.name}/ours") is not None:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
+
+
+async def test_cases_that_change_while_they_are_read_end_nobody_who_waits_for_them(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    """Two looks at once, of which one has seen a newer version: the older reading is given up under the other look."""
+    cases = eyes.observer._cases
+    spec = ReplaySetSpec.model_validate({"configMap": {"name": "cases"}})
+    thing = {"metadata": {"namespace": namespace.name, "name": "set", "uid": "1"}}
+    head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cases"}}
+    namespace.apply({**head, "data": {"cases.jsonl": CASE}})
+    older = asyncio.create_task(cases.read(thing, spec))
+    await asyncio.sleep(0.001)
+    newer = asyncio.create_task(cases.read({"metadata": {**thing["metadata"], "uid": "2"}}, spec))
+    told = await asyncio.gather(older, newer, return_exceptions=True)
+    assert isinstance(told[0], Unreachable) and "has changed while it was read" in str(told[0])
+    assert not isinstance(told[1], BaseException) and told[1].trouble is None

@@ -28,6 +28,21 @@ class Depth:
     later: int
 
 
+class EndedFromInside(Exception):
+    """A worker's own work was cancelled, and not the worker: what it waited for was given up by somebody else."""
+
+
+async def _not_ended_from_inside(handle: Handle, key: str) -> float | None:
+    """What `handle` gives. A cancelled task that it waited for must not pass for the end of the worker."""
+    try:
+        return await handle(key)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise EndedFromInside(f"{key}: what was waited for was cancelled") from error
+
+
 class KeyedQueue:
     """Keys for workers. `on_error(key, error)` is told of everything a worker raised; the key is then tried again."""
 
@@ -146,7 +161,7 @@ class KeyedQueue:
 
     async def _once(self, handle: Handle, key: str) -> None:
         try:
-            after = await handle(key)
+            after = await _not_ended_from_inside(handle, key)
         except Exception as error:
             self._failures[key] = self._failures.get(key, 0) + 1
             wait = self._backoff.seconds(self._failures[key], self._rng)

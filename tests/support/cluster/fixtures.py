@@ -97,6 +97,21 @@ class Namespace:
         self.cluster.api().create(self.path("roles", group=rbac), role)
         binding = {"metadata": {"name": name}, "subjects": [subject], "roleRef": ref}
         self.cluster.api().create(self.path("rolebindings", group=rbac), binding)
+        for rule in rules:
+            self._in_force(user, rule)
+
+    def _in_force(self, user: User, rule: Object) -> None:
+        """Wait until the API server goes by a rule: it hears of roles a moment after they were written."""
+        resource, _, subresource = rule["resources"][-1].partition("/")
+        asked = {"namespace": self.name, "verb": rule["verbs"][-1], "group": rule["apiGroups"][-1]}
+        named = rule.get("resourceNames", [""])[0]
+        asked |= {"resource": resource, "subresource": subresource, "name": named}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        until = time.monotonic() + 60
+        review = {"spec": {"resourceAttributes": asked}}
+        while not self.cluster.api(user).create(path, review)["status"]["allowed"]:
+            assert time.monotonic() < until, f"{user.name} is not allowed {asked}"
+            time.sleep(0.02)
 
 
 @pytest.fixture(scope="package")

@@ -78,8 +78,10 @@ class Cases:
             known = _Reading(mark, asyncio.create_task(self._read(thing, spec)), self.clock.monotonic())
             self._readings[key] = known
         done, _ = await asyncio.wait({known.task}, timeout=self.seconds)
-        if done:
+        if done and not known.task.cancelled():
             return known.task.result()
+        if done:  # somebody else, who saw another version, reads anew
+            raise Unreachable(f"ReplaySet {key} has changed while it was read")
         known.task.add_done_callback(partial(self._tell, key))
         raise Unreachable(f"ReplaySet {key} is still being read")
 
