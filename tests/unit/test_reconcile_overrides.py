@@ -251,3 +251,12 @@ def test_after_a_restart_a_word_still_stands_and_is_not_told_again() -> None:
     assert decision(world) == ("Hold", "Blocked", "Refused", "Override")
     assert world.events == told
     assert not any(isinstance(each, StartWork) for each in plan(world.look()).after)
+
+
+def test_a_hold_that_is_given_again_after_another_word_keeps_what_would_be_promoted() -> None:
+    world = judging()
+    for value in ("hold", "rollback", "hold"):
+        world.says(world.newest, override=value)
+    assert decision(world) == ("Hold", "Blocked", "Refused", "Override")
+    assert [each.state for each in world.works.values() if each.kind is WorkKind.JUDGE] == [WorkState.ENDED]
+    assert world.status["promotedProfile"]["digest"] == A.digest
