@@ -623,3 +623,16 @@ def test_settings_that_a_status_lacks_are_told_while_a_workload_says_the_promote
     world.line["status"] = {**world.status, "promotedProfile": {**told, "settings": other}}
     world.settle()
     assert world.status["promotedProfile"]["settings"] == other
+
+
+def test_what_a_rollout_allowed_is_not_allowed_by_the_line_once_its_candidate_is_gone() -> None:
+    world = World().ready().propose(B).judge(ROLLS_BACK)
+    assert world.condition("RollbackAllowed") == ("True", "RegressionConfirmed")
+    world.propose(A)
+    assert world.condition("Gating") == ("False", "NoCandidate")
+    for kind in ("PromotionAllowed", "RollbackAllowed"):
+        assert world.condition(kind) == ("False", "NoRollout")
+    told = [world.status.get(name) for name in ("decision", "promotion", "rollback", "reason", "prefills")]
+    assert told == [None, "Blocked", "Refused", "NoRollout", None]
+    world.propose(B)
+    assert (world.status["decision"], world.status["rollback"]) == ("Rollback", "Allowed")

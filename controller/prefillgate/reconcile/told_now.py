@@ -25,9 +25,11 @@ def told_at_this_look(look: Look, facts: LineFacts) -> Said:
     _fates(said, facts)
     if look.watch.ended is not None and look.watch.ended.watch is not None:
         key, found = look.watch.ended.key, look.watch.ended.watch
-        said.tell(event("WatchEnded", found.sentence, f"ended/{key}"))
+        weighty = found.alarm or found.rollback
+        said.tell(event("WatchAlarmed" if weighty else "WatchEnded", found.sentence, f"ended/{key}"), weighty)
     conditions = as_conditions(view.before.conditions, line_findings(facts), view.at, view.generation)
-    of_watch = (ConditionType.ALARM_RAISED,) if facts.watch_alarm is not None else ()
+    of_watch = [ConditionType.ALARM_RAISED] if facts.watch_alarm is not None else []
+    of_watch += [ConditionType.ROLLBACK_ALLOWED] if facts.watch_rollback else []
     transitions(said, view.before.conditions, conditions, (*OF_LINE, *of_watch))
     return said
 

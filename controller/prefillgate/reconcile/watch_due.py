@@ -95,11 +95,14 @@ def _finding(view: LineView) -> Finding:
 
 
 def _last(view: LineView, known: WatchSeen) -> tuple[float | None, str | None]:
-    """When the last replay since the promotion ended, and its run: by the book, else (it was lost) by the status."""
+    """When the last replay since the promotion ended, and its run: by the status, which alone has what it showed. A
+    book that is ahead of it was written just before a kill, and that replay is told of now. It goes by the book where
+    the status knows of no watch since this promotion."""
     assert view.promoted is not None
-    row = view.snapshot.book.watch
-    if row is not None and watch_number(view.promoted.digest, view.promoted.since, row.last_run):
-        return row.last_at, row.last_run
+    row, told = view.snapshot.book.watch, _known(view)
+    in_book = row is not None and watch_number(view.promoted.digest, view.promoted.since, row.last_run) > 0
+    if row is not None and in_book and (told is None or told.last_run == row.last_run):
+        return row.last_at, row.last_run  # to the fraction of a second
     return seconds_of(known.last_at), known.last_run
 
 

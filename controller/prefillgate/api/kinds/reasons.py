@@ -289,6 +289,7 @@ EVENTS: dict[str, EventRow] = {
         EventRow("ProfileRejected", "The candidate is remembered as rejected."),
         EventRow("RolloutPruned", "An ended rollout beyond the history limit was removed; its evidence is kept."),
         EventRow("WatchEnded", "A replay of the promoted profile ended."),
+        EventRow("WatchAlarmed", "A replay of the promoted profile ended in an alarm.", warning=True),
         EventRow("CannotGoOn", "The controller cannot go on with this line until somebody mends it.", warning=True),
         EventRow("InternalError", "A bug of the controller keeps it from going on with this line.", warning=True),
     )
