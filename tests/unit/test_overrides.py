@@ -469,9 +469,9 @@ def _condition(kind: str, status: str, reason: str) -> dict[str, Any]:
 
 
 def test_one_on_an_ended_rollout_is_obeyed_while_that_is_the_lines_current_one() -> None:
-    world = overriding()
+    world = overriding(value="hold")
     world.rollouts[ONE]["status"]["endedAt"] = AT
-    assert world.look().standing[ONE].verdict == "Promote"
+    assert world.look().standing[ONE].verdict == "Hold"
     world = overriding()
     world.rollouts[ONE]["status"]["endedAt"] = AT
     world.line["status"]["currentRollout"] = TWO

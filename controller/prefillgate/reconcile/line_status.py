@@ -77,8 +77,8 @@ def _answer(facts: LineFacts) -> dict[str, Any]:
     if facts.shown is None:
         return {"decision": None, "promotion": None, "rollback": None, "prefills": None, "reason": None}
     if facts.shows_nothing:
-        told = {"decision": None, "promotion": "Blocked", "rollback": "Refused"}
-        return {**told, "prefills": None, "reason": NO_ROLLOUT}
+        nothing = {"decision": None, "prefills": None}
+        return {**nothing, "promotion": "Blocked", "rollback": "Refused", "reason": NO_ROLLOUT}
     decision = None if status is None else status.decision
     return {
         "decision": "Continue" if decision is None else decision.verdict,

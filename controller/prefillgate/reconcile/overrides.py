@@ -154,8 +154,8 @@ class _Look:
             self._dealt_with.add(name)  # the status was lost, and it is not obeyed twice
             return
         target = target_of(self._snapshot, name, thing)
-        if target is None:
-            return  # nothing to refuse and nothing to obey yet: it waits
+        if target is None or target.waits(wanted.value):
+            return  # nothing to refuse and nothing to obey yet
         where = self._where(name, thing)
         actor = actor_of(thing, wanted, self._snapshot.actors_stamped)
         refusal = refusal_of(wanted, actor, where, self._now) or target.refusal(where, wanted.value)

@@ -16,7 +16,7 @@ from prefillgate.evidence.book_rows import Fate, Outcome
 from prefillgate.profiles import Profile
 from prefillgate.reconcile.naming import book_line
 from prefillgate.reconcile.roles import is_profile
-from prefillgate.reconcile.seen import LineView, wire
+from prefillgate.reconcile.seen import LineView, settled_at, wire
 
 _REJECTS = ("Held", "RollbackAllowed")
 
@@ -59,7 +59,7 @@ def fate_of(line: str, name: str, status: ProfileRolloutStatus) -> Fate | None:
     way to another, where the candidate took no requests (that says nothing of its quality), or on a dry run."""
     decision, candidate = status.decision, status.candidate
     reason = next((each.reason for each in status.conditions or () if each.type == "Succeeded"), None)
-    at = seconds_of(status.ended_at)
+    at = seconds_of(settled_at(status))
     if decision is None or candidate is None or at is None or reason is None:
         return None
     if reason == "Promoted":
