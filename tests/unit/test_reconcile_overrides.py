@@ -332,3 +332,37 @@ def test_while_no_workload_can_be_read_a_word_about_what_ended_waits() -> None:
     world.slots = slots
     world.settle()
     assert world.status["promotedProfile"]["digest"] == B.digest
+
+
+@pytest.mark.parametrize("before_its_end", [False, True])
+@pytest.mark.parametrize("taken_back", [False, True])
+def test_a_word_of_a_dry_run_never_becomes_a_real_promotion_later(before_its_end: bool, taken_back: bool) -> None:
+    world = judging(dryRun=True)
+    name = world.newest
+    if not before_its_end:
+        world.judge(PROMOTES)
+    world.says(name)
+    world.change(dryRun=False)
+    world.settle()
+    if taken_back:
+        world.unsays(name)
+    assert world.condition("Succeeded", name)[1] != "Promoted"
+    assert world.condition("PromotionAllowed", name)[0] == "False"
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    assert world.newest != name  # a rollout that counts
+
+
+def test_a_word_of_a_dry_run_allows_nothing_later_and_one_that_is_given_then_does() -> None:
+    world = judging(dryRun=True)
+    name = world.newest
+    world.judge(HOLDS)
+    world.says(name, override="rollback")
+    world.store_trouble = "no route to host"  # so that no other rollout takes its place
+    world.change(dryRun=False)
+    world.settle()
+    assert decision(world, name) == ("Rollback", "Blocked", "Refused", "DryRun")
+    world.says(name, override="rollback", override_reason="and now for production")
+    world.settle()
+    assert decision(world, name) == ("Rollback", "Blocked", "Allowed", "Override")
+    world.says(name, override_reason="it was mended")
+    assert world.status["promotedProfile"]["digest"] == B.digest

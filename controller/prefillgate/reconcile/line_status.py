@@ -53,7 +53,7 @@ def status_of_line(facts: LineFacts, look: Look) -> ServingLineStatus:
         "current_rollout": facts.shown,
         "promoted_profile": view.promoted,
         "previous_profile": view.previous,
-        "rejected_profiles": list(facts.remembered.rejected) or None,
+        "rejected_profiles": list(facts.remembered.told) or None,
         "watch": look.watch.seen if view.promoted == look.view.promoted else None,
         "last_handled_override": look.words.line_handled or before.last_handled_override,
         **_answer(facts),

@@ -30,6 +30,11 @@ class Remembered:
     missing: tuple[Fate, ...]
     lost: bool
 
+    @property
+    def told(self) -> tuple[RejectedProfile, ...]:
+        """Those that a status has room for: the newest. The store has them all."""
+        return self.rejected[-MOST_REJECTED:]
+
     def rejection_of(self, profile: Profile) -> RejectedProfile | None:
         """How a profile was rejected; None: it was not."""
         return next((each for each in reversed(self.rejected) if is_profile(profile, wire(each))), None)
@@ -88,7 +93,7 @@ def _key(fate: Fate) -> tuple[str, str, str]:
 def _rejected(
     fates: Iterable[Fate], written: dict[str, str | None], promoted: PromotedProfile | None
 ) -> tuple[RejectedProfile, ...]:
-    """The profiles whose last fate is a rejection, oldest first; the oldest give way where there are too many."""
+    """The profiles whose last fate is a rejection, oldest first."""
     last: dict[str, Fate] = {}
     for fate in sorted(fates, key=lambda each: (each.at, each.outcome == Outcome.PROMOTED, each.rollout)):
         last[fate.digest] = fate
@@ -107,5 +112,5 @@ def _rejected(
                 "at": moment(each.at),
             }
         )
-        for each in found[-MOST_REJECTED:]
+        for each in found
     )

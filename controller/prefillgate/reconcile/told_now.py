@@ -69,7 +69,7 @@ def _fates(said: Said, facts: LineFacts) -> None:
         note = f"{digits_of(promoted.digest, 12)}, by {promoted.rollout}."
         said.tell(event("ProfilePromoted", note, f"promoted/{promoted.digest}/{promoted.since}"), weighty=True)
     known = {(each.digest, each.rollout) for each in before.rejected_profiles or ()}
-    for each in facts.remembered.rejected:
+    for each in facts.remembered.told:
         if (each.digest, each.rollout) not in known:
             note = f"{digits_of(each.digest, 12)}, by {each.rollout}: {each.reason}."
             said.tell(event("ProfileRejected", note, f"rejected/{each.digest}/{each.rollout}"), weighty=True)
