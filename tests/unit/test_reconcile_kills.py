@@ -150,7 +150,7 @@ WORTH_LOSING = {
     *("FloorRunning", "FloorDue", "InstrumentSound", "RolloutRunning", "Decided", "NoCandidate", "Waiting"),
     *("Screening", "ScreenEnded", "NewerCandidate", "CandidateWithdrawn", "Superseded", "RolloutCreated"),
     *("CandidateChanged", "RerunStarted", "AcceptanceReached", "RegressionConfirmed"),
-    *("ReplicateRunning", "AlarmAnswered", "StoreCurrent", "NothingPromoted", "WatchScheduled"),
+    *("ReplicateRunning", "AlarmAnswered", "StoreCurrent", "NothingPromoted", "WatchScheduled", "WatchWaiting"),
 }
 
 

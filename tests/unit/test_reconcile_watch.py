@@ -283,3 +283,32 @@ def test_a_suspended_line_keeps_its_schedule_and_replays_nothing() -> None:
     assert watches(due(world)) == []
     assert world.settle().look_again_seconds is None
     assert len([each for each in world.done if isinstance(each, KeepWatch)]) == 1
+
+
+@pytest.mark.parametrize("down", [{"unavailable": "CrashLoopBackOff"}, {}])
+def test_a_candidate_that_cannot_run_holds_no_replay_of_the_promoted_profile_back(down: dict[str, str]) -> None:
+    world = promoted()
+    world.down[C.digest] = ArmSeen(C.digest, (), **down)
+    world.slots = {Slot.BASELINE: C, Slot.CANDIDATE: B}
+    world.settle()
+    (started,) = watches(due(world))
+    assert started.baseline == B.digest
+    assert world.condition("Watching") == ("True", "WatchScheduled")
+
+
+def test_a_replay_that_is_due_says_what_it_waits_for_and_begins_once_it_may() -> None:
+    world = promoted()
+    world.slots = {Slot.BASELINE: C, Slot.CANDIDATE: B}
+    world.settle()
+    assert world.condition("Watching") == ("True", "WatchScheduled")  # not due yet
+    due(world)
+    assert watches(world) == []
+    assert world.condition("Watching") == ("False", "WatchWaiting")
+    assert told_of_line(world, "Watching").endswith(f"{world.newest} is judged first.")
+    away = world.copy()
+    world.judge(HOLDS)
+    assert len(watches(world)) == 1
+    assert world.condition("Watching") == ("True", "WatchScheduled")
+    away.down = {B.digest: ArmSeen(B.digest)}
+    away.settle()
+    assert told_of_line(away, "Watching").endswith("The promoted profile takes no requests.")

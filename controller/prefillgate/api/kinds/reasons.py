@@ -205,6 +205,7 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
     ),
     ConditionType.WATCHING: (
         ("WatchScheduled", "True", "Small fresh replays are run on the promoted profile.", False),
+        ("WatchWaiting", "False", "A small fresh replay of the promoted profile is due and cannot begin.", False),
         ("WatchOff", "False", "The line asks for no watch.", False),
         ("NothingPromoted", "False", "The gate has promoted nothing on this line yet.", False),
         ("Suspended", "False", "The line is suspended.", False),
