@@ -303,7 +303,7 @@ class World:
             return  # it goes on with the servers seen now
         self.started.append(order)
         kept = self.journals.get(order.key)
-        if kept is not None and order.kind is not WorkKind.WATCH:
+        if kept is not None:
             self.works[order.key] = kept
             return
         self.works[order.key] = WorkSeen(

@@ -206,6 +206,17 @@ def test_conditions_that_are_not_well_stand_with_their_message_and_others_do_not
     assert "OfANewerGate" in fields(seen(serving_line(conditions=[{**newer, "status": "False"}])))["not well"]
 
 
+def test_a_rollback_that_the_watch_allows_is_told_beside_a_rollout_that_allows_none() -> None:
+    allowed = [condition("RollbackAllowed", "True", "RegressionConfirmed")]
+    line = serving_line(conditions=allowed)
+    assert fields(seen(line))["not well"].startswith("RollbackAllowed is True (RegressionConfirmed): ")
+    assert "not well" in fields(seen(line, rollout(decision=None)))
+    said = decided("Rollback", "RegressionConfirmed")
+    assert "not well" not in fields(seen(line, rollout(decision=said, conditions=allowed)))
+    refused = [condition("RollbackAllowed", "False", "BudgetSpent")]
+    assert "not well" not in fields(seen(serving_line(conditions=refused)))
+
+
 def test_what_a_running_rollout_waits_for_is_said() -> None:
     waits = [condition("Screened", "False", "LoadLimitReached")]
     told = fields(seen(of=rollout(conditions=waits, endedAt=None, decision=None)))

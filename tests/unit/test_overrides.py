@@ -469,9 +469,9 @@ def _condition(kind: str, status: str, reason: str) -> dict[str, Any]:
 
 
 def test_one_on_an_ended_rollout_is_obeyed_while_that_is_the_lines_current_one() -> None:
-    world = overriding()
+    world = overriding(value="hold")
     world.rollouts[ONE]["status"]["endedAt"] = AT
-    assert world.look().standing[ONE].verdict == "Promote"
+    assert world.look().standing[ONE].verdict == "Hold"
     world = overriding()
     world.rollouts[ONE]["status"]["endedAt"] = AT
     world.line["status"]["currentRollout"] = TWO
@@ -583,6 +583,30 @@ def test_the_same_words_count_anew_once_they_were_gone() -> None:
         assert found.standing[ONE].key == f"{key}/{number}"
     assert len(world.done) == 3
     assert world.reasons() == ["OverrideObeyed", "OverrideEnded", "OverrideObeyed", "OverrideEnded", "OverrideObeyed"]
+
+
+def test_the_same_words_count_anew_after_others_though_nobody_saw_them_gone() -> None:
+    world = overriding(value="hold")
+    keys = [world.look().standing[ONE].key]
+    for value in ("rollback", "hold", "rollback", "hold"):
+        assert is_new_in(world.annotate(ONE, words(value, actor="alice")).rollouts[ONE])
+        found = world.look(later=1.0)
+        assert found.standing[ONE].verdict == value.capitalize()
+        assert (found.conditions[ONE].status, found.conditions[ONE].reason) == ("True", "OverrideObeyed")
+        assert world.look(later=1.0).standing == found.standing
+        keys.append(found.standing[ONE].key)
+    assert len(set(keys)) == len(world.done) == 5
+    assert world.reasons().count("OverrideObeyed") == 5
+
+
+def test_the_same_words_count_anew_where_others_came_and_went_between() -> None:
+    world = overriding(value="hold")
+    world.look()
+    for value in (None, "rollback", None):
+        given = {} if value is None else words(value, actor="alice")
+        world.annotate(ONE, given).look(later=1.0)
+    found = world.annotate(ONE, words("hold", actor="alice")).look(later=1.0)
+    assert found.standing[ONE].verdict == "Hold"
 
 
 def test_the_same_words_by_another_person_are_another_override() -> None:
@@ -739,6 +763,11 @@ def test_a_status_that_was_lost_gives_no_second_effect() -> None:
     world.rollouts[ONE]["status"] = {"baseline": {"digest": BASE}, "candidate": {"digest": NEW}}
     found = world.look(later=1.0)
     assert (found.standing, found.rollout_handled, found.before, found.after) == ({}, {}, [], [])
+    row = found.conditions[ONE]
+    assert (row.status, row.reason) == ("False", "OverrideEnded")
+    assert row.detail.startswith("These words were dealt with already, and do not count again.")
+    assert row.detail.endswith(f'{ANNOTATE} prefillgate.io/override-reason="why you do it"')
+    assert world.annotate(ONE, words(reason="once more", actor="alice")).look(later=1.0).standing[ONE]
 
 
 def test_a_status_that_nobody_can_read_is_as_good_as_none() -> None:

@@ -222,6 +222,13 @@ def deleting(world: World) -> None:
 
 
 @scenario
+def watch_that_waits(world: World) -> None:
+    watched(world, alarm=False, reason="AcceptanceReached").propose(C)
+    world.now += 2 * DAY
+    world.settle()
+
+
+@scenario
 def alarm_of_the_watch(world: World) -> None:
     watched(world, reason="AlarmWithoutBaseline")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prefillgate.reconcile.plan import plan
-from prefillgate.reconcile.snapshot import WorkKind
+from prefillgate.reconcile.snapshot import WatchFound, WorkKind
 from tests.support.line_world import HOLDS, PROMOTES, ROLLS_BACK, SOUND, A, B, C, Killed, World, replicate, verdict
 
 ALARMED = verdict(reason="ReplicateRunning", prefills=9, bad=3, alarm=True, replicates=(replicate(),))
@@ -41,14 +41,37 @@ def store_lost(world: World) -> None:
     world.notices.clear()
 
 
+def watched(world: World) -> None:
+    world.change(watch={"everySeconds": 86_400, "previous": "Retain"})
+
+
+def watch_due(world: World) -> None:
+    world.now += 90_000
+
+
+def watch_ends(**found: Any) -> Step:
+    told = WatchFound(**{"prefills": 8, "bad_prefills": 5, "alarm": True, "sentence": "5 bad of 8.", **found})
+    return lambda world: (world.ends(WorkKind.WATCH, watch=told), None)[1]
+
+
+PROMOTED_AND_WATCHED = [floor_ends, watched, proposed(B), ends_with(PROMOTES), floor_ends, watch_due]
 LIVES: dict[str, list[Step]] = {
     "promoted": [floor_ends, proposed(B), ends_with(PROMOTES), floor_ends],
     "rolled back after an alarm": [floor_ends, proposed(B), alarms, ends_with(ROLLS_BACK)],
     "rejected and asked again": [floor_ends, proposed(B), ends_with(HOLDS), rerun, ends_with(PROMOTES), floor_ends],
     "superseded": [floor_ends, proposed(B), proposed(C), ends_with(PROMOTES), floor_ends],
     "withdrawn and back": [floor_ends, proposed(B), proposed(A), proposed(B), ends_with(HOLDS)],
+    "a watch raises an alarm": [*PROMOTED_AND_WATCHED, watch_ends(reason="AlarmWithoutBaseline"), proposed(C)],
+    "a watch confirms a regression": [
+        *PROMOTED_AND_WATCHED,
+        watch_ends(alarm=False, reason="RegressionConfirmed", rollback=True),
+        watch_due,
+    ],
     "the store lost": [floor_ends, proposed(B), ends_with(HOLDS), store_lost, proposed(C), ends_with(PROMOTES)],
 }
+
+
+OF_A_WATCH = ("lastAt", "lastRun", "nextAt")  # a run is named by the time of the promotion
 
 
 def outcome(world: World) -> Any:
@@ -58,7 +81,18 @@ def outcome(world: World) -> Any:
         if isinstance(value, dict):
             if "instrument" in value:
                 value = {key: each for key, each in value.items() if key not in ("prefills", "badPrefills")}
-            skipped = ("at", "since", "lastTransitionTime", "startedAt", "endedAt", "creationTimestamp", "key")
+            if "notices" in value:  # those of one second stand in no order of time
+                value = value | {"notices": sorted(value["notices"], key=lambda each: each["message"])}
+            skipped = (
+                "at",
+                "since",
+                "lastTransitionTime",
+                "startedAt",
+                "endedAt",
+                "creationTimestamp",
+                "key",
+                *OF_A_WATCH,
+            )
             return {key: timeless(each) for key, each in value.items() if key not in skipped}
         return [timeless(each) for each in value] if isinstance(value, list) else value
 
@@ -116,7 +150,7 @@ WORTH_LOSING = {
     *("FloorRunning", "FloorDue", "InstrumentSound", "RolloutRunning", "Decided", "NoCandidate", "Waiting"),
     *("Screening", "ScreenEnded", "NewerCandidate", "CandidateWithdrawn", "Superseded", "RolloutCreated"),
     *("CandidateChanged", "RerunStarted", "AcceptanceReached", "RegressionConfirmed"),
-    *("ReplicateRunning", "AlarmAnswered", "StoreCurrent"),
+    *("ReplicateRunning", "AlarmAnswered", "StoreCurrent", "NothingPromoted", "WatchScheduled", "WatchWaiting"),
 }
 
 

@@ -12,7 +12,7 @@ from prefillgate.core.sentences import REASON_SENTENCES
 from prefillgate.core.verdict import Outcome, Verdict
 from prefillgate.reconcile.effects import Effect, RecordOverride, StartWork
 from prefillgate.reconcile.plan import plan
-from prefillgate.reconcile.snapshot import WorkKind, WorkSeen, WorkState
+from prefillgate.reconcile.snapshot import Slot, WorkKind, WorkSeen, WorkState
 from tests.support.line_world import HOLDS, PROMOTES, ROLLS_BACK, SPEC, A, B, C, Killed, World, verdict
 
 WORDS = {"override": "promote", "override-reason": "looked at every answer", "override-actor": "alice"}
@@ -251,3 +251,118 @@ def test_after_a_restart_a_word_still_stands_and_is_not_told_again() -> None:
     assert decision(world) == ("Hold", "Blocked", "Refused", "Override")
     assert world.events == told
     assert not any(isinstance(each, StartWork) for each in plan(world.look()).after)
+
+
+def test_a_hold_that_is_given_again_after_another_word_keeps_what_would_be_promoted() -> None:
+    world = judging()
+    for value in ("hold", "rollback", "hold"):
+        world.says(world.newest, override=value)
+    assert decision(world) == ("Hold", "Blocked", "Refused", "Override")
+    assert [each.state for each in world.works.values() if each.kind is WorkKind.JUDGE] == [WorkState.ENDED]
+    assert world.status["promotedProfile"]["digest"] == A.digest
+
+
+def floor_ends(world: World) -> None:
+    world.ends(WorkKind.FLOOR, floor=world.floor)
+    world.settle()
+
+
+def test_what_was_held_before_another_promotion_is_promoted_by_a_person_and_not_replayed_unasked() -> None:
+    world = Peopled(spec=SPEC).ready().propose(B).judge(HOLDS)
+    assert isinstance(world, Peopled)
+    held = world.newest
+    world.now += 100
+    world.propose(C).judge(PROMOTES)
+    floor_ends(world)
+    world.now += 1000
+    world.slots = {Slot.BASELINE: A, Slot.CANDIDATE: A}
+    world.settle()
+    world.judge(PROMOTES)
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    world.now += 1000
+    world.propose(B)
+    assert world.status["currentRollout"] == held
+    made, started = len(world.rollouts), len(world.started)
+    world.says(held)
+    promoted = world.status["promotedProfile"]
+    assert (promoted["digest"], promoted["how"], promoted["rollout"]) == (B.digest, "Overridden", held)
+    assert promoted["since"] == world.of(held)["override"]["since"] > world.of(held)["endedAt"]
+    assert world.status["previousProfile"]["digest"] == A.digest
+    assert len(world.rollouts) == made
+    assert all(each.kind is WorkKind.FLOOR for each in world.started[started:])
+    assert "rejectedProfiles" not in world.status
+    world.restart()
+    del world.line["status"]
+    world.settle()
+    assert world.status["promotedProfile"]["digest"] == B.digest
+
+
+@pytest.mark.parametrize("on_line", [False, True])
+def test_a_promotion_of_what_the_line_has_no_more_is_refused_and_a_hold_is_not(on_line: bool) -> None:
+    world = judging()
+    name = world.newest
+    world.judge(HOLDS).propose(A)
+    assert world.status["currentRollout"] == name
+    world.says(None if on_line else name)
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    assert world.condition("Overridden", None if on_line else name) == ("False", "OverrideWithoutRollout")
+    assert world.condition("Succeeded", name) == ("False", "Held")
+    note = next(each.note for each in world.events if each.reason == "OverrideWithoutRollout")
+    assert "its candidate is not what the line has now" in note
+    world.says(None if on_line else name, override="hold")
+    assert world.condition("Overridden", name) == ("True", "OverrideObeyed")
+    world.unsays(None if on_line else name)
+    world.propose(B)
+    world.says(None if on_line else name)
+    assert world.status["promotedProfile"]["digest"] == B.digest
+
+
+def test_while_no_workload_can_be_read_a_word_about_what_ended_waits() -> None:
+    world = judging()
+    name = world.newest
+    world.judge(HOLDS)
+    slots, world.slots = world.slots, {}
+    world.settle()
+    world.says(name)
+    assert "lastHandledOverride" not in world.of(name)
+    world.says(name, override="hold")
+    assert world.condition("Overridden", name) == ("True", "OverrideObeyed")
+    world.says(name)
+    assert world.of(name)["lastHandledOverride"]["value"] == "hold"
+    world.slots = slots
+    world.settle()
+    assert world.status["promotedProfile"]["digest"] == B.digest
+
+
+@pytest.mark.parametrize("before_its_end", [False, True])
+@pytest.mark.parametrize("taken_back", [False, True])
+def test_a_word_of_a_dry_run_never_becomes_a_real_promotion_later(before_its_end: bool, taken_back: bool) -> None:
+    world = judging(dryRun=True)
+    name = world.newest
+    if not before_its_end:
+        world.judge(PROMOTES)
+    world.says(name)
+    world.change(dryRun=False)
+    world.settle()
+    if taken_back:
+        world.unsays(name)
+    assert world.condition("Succeeded", name)[1] != "Promoted"
+    assert world.condition("PromotionAllowed", name)[0] == "False"
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    assert world.newest != name  # a rollout that counts
+
+
+def test_a_word_of_a_dry_run_allows_nothing_later_and_one_that_is_given_then_does() -> None:
+    world = judging(dryRun=True)
+    name = world.newest
+    world.judge(HOLDS)
+    world.says(name, override="rollback")
+    world.store_trouble = "no route to host"  # so that no other rollout takes its place
+    world.change(dryRun=False)
+    world.settle()
+    assert decision(world, name) == ("Rollback", "Blocked", "Refused", "DryRun")
+    world.says(name, override="rollback", override_reason="and now for production")
+    world.settle()
+    assert decision(world, name) == ("Rollback", "Blocked", "Allowed", "Override")
+    world.says(name, override_reason="it was mended")
+    assert world.status["promotedProfile"]["digest"] == B.digest

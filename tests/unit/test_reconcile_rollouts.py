@@ -623,3 +623,57 @@ def test_settings_that_a_status_lacks_are_told_while_a_workload_says_the_promote
     world.line["status"] = {**world.status, "promotedProfile": {**told, "settings": other}}
     world.settle()
     assert world.status["promotedProfile"]["settings"] == other
+
+
+def test_what_a_rollout_allowed_is_not_allowed_by_the_line_once_its_candidate_is_gone() -> None:
+    world = World().ready().propose(B).judge(ROLLS_BACK)
+    assert world.condition("RollbackAllowed") == ("True", "RegressionConfirmed")
+    world.propose(A)
+    assert world.condition("Gating") == ("False", "NoCandidate")
+    for kind in ("PromotionAllowed", "RollbackAllowed"):
+        assert world.condition(kind) == ("False", "NoRollout")
+    told = [world.status.get(name) for name in ("decision", "promotion", "rollback", "reason", "prefills")]
+    assert told == [None, "Blocked", "Refused", "NoRollout", None]
+    world.propose(B)
+    assert (world.status["decision"], world.status["rollback"]) == ("Rollback", "Allowed")
+
+
+def test_what_takes_no_requests_is_not_promoted_by_its_numbers_until_it_comes_back() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    world.ends(WorkKind.JUDGE, verdict=PROMOTES)
+    world.down[B.digest] = ArmSeen(B.digest, (), unavailable="CrashLoopBackOff")
+    world.settle()
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    assert world.condition("RollbackAllowed") == ("True", "CandidateUnavailable")
+    assert "endedAt" not in world.of(name)
+    other = world.copy()
+    world.down.clear()
+    world.settle()
+    assert world.status["promotedProfile"]["digest"] == B.digest
+    other.change(deadlineSeconds=60)
+    other.now += 3600
+    other.settle()
+    assert other.condition("Succeeded", name) == ("False", "Held")
+
+
+def test_an_answer_against_what_takes_no_requests_stands() -> None:
+    world = World().ready().propose(B)
+    world.down[B.digest] = ArmSeen(B.digest, (), unavailable="CrashLoopBackOff")
+    world.judge(HOLDS)
+    assert world.condition("Succeeded", world.newest) == ("False", "Held")
+
+
+def test_a_rejection_is_remembered_though_the_status_has_no_room_for_it() -> None:
+    world = World().ready()
+    for number in range(52):
+        world.now += 50
+        world.propose(profile(f"9,{number}")).judge(HOLDS)
+    assert len(world.status["rejectedProfiles"]) == 50
+    told = world.told_reasons().count("ProfileRejected")
+    assert told == 52
+    started = len(world.started)
+    world.propose(profile("9,0"))
+    assert world.condition("Gating") == ("False", "RejectedBefore")
+    assert len(world.started) == started
+    assert world.told_reasons().count("ProfileRejected") == told

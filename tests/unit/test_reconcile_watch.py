@@ -12,7 +12,7 @@ from prefillgate.evidence.book_rows import Watch
 from prefillgate.reconcile.effects import EndWatch, KeepWatch, StartWork
 from prefillgate.reconcile.naming import watch_key
 from prefillgate.reconcile.snapshot import ArmSeen, Slot, WatchFound, WorkKind, WorkState
-from tests.support.line_world import PROMOTES, SOUND, A, B, C, World
+from tests.support.line_world import HOLDS, PROMOTES, SOUND, A, B, C, World
 
 DAY = 86_400
 LINE = "team/chat/line-uid"
@@ -136,7 +136,61 @@ def test_an_alarm_that_a_replicate_confirmed_allows_the_rollback_of_what_was_pro
     assert world.condition("RollbackAllowed") == ("True", "RegressionConfirmed")
     world.propose(C)
     assert world.status["currentRollout"] == world.newest
-    assert (world.status["decision"], world.status["rollback"]) == ("Continue", "Refused")
+    assert (world.status["decision"], world.status["rollback"]) == ("Continue", "Allowed")
+    assert world.condition("RollbackAllowed") == ("True", "RegressionConfirmed")
+    assert world.condition("PromotionAllowed") == ("False", "NotStarted")
+    world.judge(PROMOTES)
+    assert world.status["promotedProfile"]["digest"] == C.digest
+    assert (world.status["rollback"], world.condition("RollbackAllowed")[0]) == ("Refused", "False")
+
+
+def told_of_line(world: World, kind: str) -> str:
+    return str(next(each["message"] for each in world.status["conditions"] if each["type"] == kind))
+
+
+CONFIRMED = WatchFound(8, 5, False, "5 bad of 8.", "RegressionConfirmed", True)
+
+
+@pytest.mark.parametrize("withdrawn", [False, True])
+def test_what_was_promoted_may_be_rolled_back_though_another_rollout_is_shown(withdrawn: bool) -> None:
+    world = promoted(previous="Retain")
+    world.propose(C).judge(HOLDS)
+    held = world.newest
+    if withdrawn:
+        world.propose(B)
+    due(world).ends(WorkKind.WATCH, watch=CONFIRMED)
+    world.settle()
+    assert world.status["currentRollout"] == held
+    assert world.condition("RollbackAllowed") == ("True", "RegressionConfirmed")
+    assert B.digest[7:19] in told_of_line(world, "RollbackAllowed")
+    told = [world.status.get(name) for name in ("decision", "promotion", "rollback", "reason", "prefills")]
+    assert told == (
+        ["Rollback", "Blocked", "Allowed", "RegressionConfirmed", None]
+        if withdrawn
+        else ["Hold", "Blocked", "Allowed", "BudgetSpent", "3 bad of 80"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (CONFIRMED, "WatchAlarmed"),
+        (WatchFound(8, 5, True, "5 bad of 8.", "AlarmWithoutBaseline"), "WatchAlarmed"),
+        (QUIET, "WatchEnded"),
+    ],
+)
+def test_a_replay_that_ends_in_an_alarm_is_told_as_a_warning_and_kept_until_it_was(
+    found: WatchFound, reason: str
+) -> None:
+    world = due(promoted(previous="Retain"))
+    world.ends(WorkKind.WATCH, watch=found)
+    world.settle()
+    weighty = reason == "WatchAlarmed"
+    (told,) = (each for each in world.events if each.reason in ("WatchAlarmed", "WatchEnded"))
+    assert (told.reason, told.warning, told.rollout) == (reason, weighty, None)
+    assert (reason in [row.kind for row in world.notices.values()]) is weighty
+    allowed = [(each.warning, each.note) for each in world.events if each.reason == "RegressionConfirmed"]
+    assert [warning for warning, _ in allowed] == ([True] if found.rollback else [])
 
 
 def test_an_alarm_that_was_not_confirmed_is_answered() -> None:
@@ -229,3 +283,32 @@ def test_a_suspended_line_keeps_its_schedule_and_replays_nothing() -> None:
     assert watches(due(world)) == []
     assert world.settle().look_again_seconds is None
     assert len([each for each in world.done if isinstance(each, KeepWatch)]) == 1
+
+
+@pytest.mark.parametrize("down", [{"unavailable": "CrashLoopBackOff"}, {}])
+def test_a_candidate_that_cannot_run_holds_no_replay_of_the_promoted_profile_back(down: dict[str, str]) -> None:
+    world = promoted()
+    world.down[C.digest] = ArmSeen(C.digest, (), **down)
+    world.slots = {Slot.BASELINE: C, Slot.CANDIDATE: B}
+    world.settle()
+    (started,) = watches(due(world))
+    assert started.baseline == B.digest
+    assert world.condition("Watching") == ("True", "WatchScheduled")
+
+
+def test_a_replay_that_is_due_says_what_it_waits_for_and_begins_once_it_may() -> None:
+    world = promoted()
+    world.slots = {Slot.BASELINE: C, Slot.CANDIDATE: B}
+    world.settle()
+    assert world.condition("Watching") == ("True", "WatchScheduled")  # not due yet
+    due(world)
+    assert watches(world) == []
+    assert world.condition("Watching") == ("False", "WatchWaiting")
+    assert told_of_line(world, "Watching").endswith(f"{world.newest} is judged first.")
+    away = world.copy()
+    world.judge(HOLDS)
+    assert len(watches(world)) == 1
+    assert world.condition("Watching") == ("True", "WatchScheduled")
+    away.down = {B.digest: ArmSeen(B.digest)}
+    away.settle()
+    assert told_of_line(away, "Watching").endswith("The promoted profile takes no requests.")

@@ -12,7 +12,7 @@ from prefillgate.reconcile.acceptance import rollout_accepted
 from prefillgate.reconcile.findings import Finding
 from prefillgate.reconcile.naming import digits_of, rerun_name, rollout_name, seed_of
 from prefillgate.reconcile.remembered import Remembered
-from prefillgate.reconcile.seen import LineView, RolloutView, slot_of, wire, wire_template
+from prefillgate.reconcile.seen import LineView, RolloutView, settled_at, slot_of, wire, wire_template
 from prefillgate.reconcile.told_settings import as_written, differences_in_words, settings_told, wire_settings
 
 OF_A_DRY_RUN = ("PassedDryRun", "FailedDryRun")
@@ -89,7 +89,7 @@ def _is_due(view: LineView, last: RolloutView | None, remembered: Remembered) ->
     reason = reason_of(last)
     if reason in OF_A_DRY_RUN:
         return not view.dry_run
-    before_this_baseline = view.promoted is not None and (last.before.ended_at or "") < view.promoted.since
+    before_this_baseline = view.promoted is not None and (settled_at(last.before) or "") < view.promoted.since
     if reason == "Promoted":
         return before_this_baseline
     known = view.before.candidate

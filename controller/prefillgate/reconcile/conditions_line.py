@@ -43,6 +43,23 @@ class LineFacts:
         return None if self.shown is None else self.statuses.get(self.shown)
 
     @property
+    def shows_nothing(self) -> bool:
+        """Whether there is none, or it has ended and is about a profile that the line has no more: what it allowed then
+        is not allowed now."""
+        status = self.status_shown
+        if status is None:
+            return self.shown is None
+        if status.ended_at is None or status.candidate is None or not self.view.snapshot.slots:
+            return False
+        told = wire(status.candidate)
+        return not (self.view.is_promoted(told) or self.view.is_candidate(told))
+
+    @property
+    def rolls_the_promoted_back(self) -> bool:
+        """Whether the answer of the line is that of its watch: it allows a rollback, and no other profile is shown."""
+        return self.watch_rollback and (self.shows_the_promoted or self.shows_nothing)
+
+    @property
     def shows_the_promoted(self) -> bool:
         """Whether it is the rollout that promoted what is in production now."""
         promoted = self.view.promoted
@@ -140,8 +157,8 @@ def _reason(status: ProfileRolloutStatus | None) -> str | None:
 def _answers(facts: LineFacts) -> list[Finding]:
     """Alarm and permissions: the watch's where it says anything, else those of the rollout shown."""
     status = facts.status_shown
-    told = None if status is None else status.conditions
-    reason = NO_ROLLOUT if facts.shown is None else NOT_STARTED
+    told = None if status is None or facts.shows_nothing else status.conditions
+    reason = NO_ROLLOUT if facts.shows_nothing else NOT_STARTED
     found = []
     for kind, nothing in (
         (ConditionType.ALARM_RAISED, "NoAlarm"),
@@ -151,10 +168,19 @@ def _answers(facts: LineFacts) -> list[Finding]:
         found.append(finding_in(told, kind) or Finding(kind, "False", nothing))
     if facts.watch_alarm is not None:
         found[0] = facts.watch_alarm
-    if facts.watch_rollback and facts.shows_the_promoted:
+    if facts.rolls_the_promoted_back:
         found[1] = Finding(ConditionType.PROMOTION_ALLOWED, "False", Reason.REGRESSION_CONFIRMED)
-        found[2] = Finding(ConditionType.ROLLBACK_ALLOWED, "True", Reason.REGRESSION_CONFIRMED)
+    if facts.watch_rollback:
+        found[2] = _of_the_promoted(facts)
     return found
+
+
+def _of_the_promoted(facts: LineFacts) -> Finding:
+    """That what is in production may be rolled back, though another profile be shown."""
+    promoted = facts.view.promoted
+    which = "" if promoted is None else f"It is the promoted profile that may be rolled back: {promoted.name}."
+    detail = "" if facts.shows_the_promoted else which
+    return Finding(ConditionType.ROLLBACK_ALLOWED, "True", Reason.REGRESSION_CONFIRMED, detail)
 
 
 def behind_of(facts: LineFacts) -> Finding:

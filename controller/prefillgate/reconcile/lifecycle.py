@@ -151,11 +151,11 @@ def overridden(g: Ground) -> Life | None:
 
 
 def answered_finally(g: Ground) -> Life | None:
-    """4. Its replay has come to an answer."""
+    """4. Its replay has come to an answer. A promotion waits while the candidate takes no requests."""
     work, book = g.rollout.work, g.view.snapshot.book
     if work is None or work.state is not WorkState.ENDED or work.verdict is None or book.trouble is not None:
         return None
-    if _paused(g):
+    if _paused(g) or (work.verdict.decision.decision is Outcome.PROMOTE and _is_down(g)):
         return None
     answer = answered(work.verdict, g.view.now if work.ended_at is None else work.ended_at)
     said = restated.tried_out(answer.decision) if g.view.dry_run else answer.decision
@@ -182,7 +182,7 @@ def not_accepted(g: Ground) -> Life | None:
 def unavailable(g: Ground) -> Life | None:
     """6. The candidate takes no requests: a rollback is allowed at once. It is judged on where it comes back."""
     arm = g.view.snapshot.candidate
-    if arm is None or arm.unavailable is None or not _is_current(g):
+    if arm is None or arm.unavailable is None or not _is_down(g):
         return None
     told = restated.unavailable(arm.unavailable, g.evidence, g.view.now)
     if g.view.dry_run:
@@ -293,6 +293,12 @@ RULES: tuple[Rule, ...] = (
 
 def _is_current(g: Ground) -> bool:
     return g.candidacy.current is not None and g.candidacy.current.name == g.rollout.name
+
+
+def _is_down(g: Ground) -> bool:
+    """Whether its candidate is known to take no requests."""
+    arm = g.view.snapshot.candidate
+    return arm is not None and arm.unavailable is not None and _is_current(g)
 
 
 def _paused(g: Ground) -> bool:

@@ -15,7 +15,7 @@ from prefillgate.reconcile.conditions_line import LineFacts, line_findings
 from prefillgate.reconcile.findings import Finding, as_conditions, overridden_finding
 from prefillgate.reconcile.look import Look
 from prefillgate.reconcile.remembered import Remembered
-from prefillgate.reconcile.restated import NOT_STARTED
+from prefillgate.reconcile.restated import NO_ROLLOUT, NOT_STARTED
 from prefillgate.reconcile.seen import LineView, profile_seen
 
 _NOT_CHECKED = Finding(ConditionType.INSTRUMENT_CHECKED, "Unknown", "FloorDue")
@@ -53,7 +53,7 @@ def status_of_line(facts: LineFacts, look: Look) -> ServingLineStatus:
         "current_rollout": facts.shown,
         "promoted_profile": view.promoted,
         "previous_profile": view.previous,
-        "rejected_profiles": list(facts.remembered.rejected) or None,
+        "rejected_profiles": list(facts.remembered.told) or None,
         "watch": look.watch.seen if view.promoted == look.view.promoted else None,
         "last_handled_override": look.words.line_handled or before.last_handled_override,
         **_answer(facts),
@@ -68,18 +68,22 @@ def status_of_line(facts: LineFacts, look: Look) -> ServingLineStatus:
 
 
 def _answer(facts: LineFacts) -> dict[str, Any]:
-    """The columns of a table: what the rollout shown says."""
+    """The columns of a table: what the rollout shown says. What is in production may be rolled back beside it."""
     status = facts.status_shown
-    if facts.watch_rollback and facts.shows_the_promoted:
+    if facts.rolls_the_promoted_back:
         told = {"decision": "Rollback", "promotion": "Blocked", "rollback": "Allowed"}
-        return {**told, "prefills": status and status.prefills, "reason": str(Reason.REGRESSION_CONFIRMED)}
+        prefills = status.prefills if status is not None and facts.shows_the_promoted else None
+        return {**told, "prefills": prefills, "reason": str(Reason.REGRESSION_CONFIRMED)}
     if facts.shown is None:
         return {"decision": None, "promotion": None, "rollback": None, "prefills": None, "reason": None}
+    if facts.shows_nothing:
+        nothing = {"decision": None, "prefills": None}
+        return {**nothing, "promotion": "Blocked", "rollback": "Refused", "reason": NO_ROLLOUT}
     decision = None if status is None else status.decision
     return {
         "decision": "Continue" if decision is None else decision.verdict,
         "promotion": "Blocked" if decision is None else decision.promotion,
-        "rollback": "Refused" if decision is None else decision.rollback,
+        "rollback": "Allowed" if facts.watch_rollback else "Refused" if decision is None else decision.rollback,
         "prefills": None if status is None else status.prefills,
         "reason": NOT_STARTED if decision is None else decision.reason,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prefillgate.api.kinds.common import HandledOverride
@@ -12,7 +12,11 @@ from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.rollout_status import OverrideStatus
 from prefillgate.reconcile.naming import digits_of
 from prefillgate.reconcile.override_words import UNKNOWN_ACTOR, Refusal, Where, name_of, uid_of
+from prefillgate.reconcile.roles import is_profile
+from prefillgate.reconcile.seen import same_profile
 from prefillgate.reconcile.snapshot import LineSnapshot, Object, RolloutSeen
+
+GONE = "its candidate is not what the line has now: put that back first, and what it replaced must be the promoted one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class Target:
     candidate: str = ""
     refused: str = ""
     current: str = ""  # the rollout that it could be about instead
+    gone: str = ""  # why it can be promoted no more; empty where it can
+    unread: bool = False  # whether it can be is not known while no workload can be read
 
     @property
     def about(self) -> str:
@@ -36,15 +42,20 @@ class Target:
         """What those words begin with: which rollout it is."""
         return f"About {self.name}:"
 
+    def waits(self, value: str) -> bool:
+        """Whether what is asked can be neither obeyed nor refused yet."""
+        return value == "promote" and self.unread
+
     def refusal(self, where: Where, value: str) -> Refusal | None:
         """Why an override cannot be about it, and which could."""
-        if not self.refused:
+        refused = self.refused or (self.gone if value == "promote" else "")
+        if not refused:
             return None
         if not self.current:
-            return Refusal("OverrideWithoutRollout", f"{self.refused} See: kubectl get -n {where.namespace} pro")
+            return Refusal("OverrideWithoutRollout", f"{refused} See: kubectl get -n {where.namespace} pro")
         instead = Where(PROFILE_ROLLOUT.singular, where.namespace, self.current)
         how = instead.command(override=f"={value}", override_reason='="why you do it"')
-        return Refusal("OverrideWithoutRollout", f"{self.refused} The current one is {self.current}: {how}")
+        return Refusal("OverrideWithoutRollout", f"{refused} The current one is {self.current}: {how}")
 
     def bound(self, handled: HandledOverride) -> OverrideStatus:
         """The override as it stands, bound to the pair."""
@@ -77,7 +88,22 @@ def target_of(snapshot: LineSnapshot, name: str | None, thing: Object) -> Target
     seen = rollouts.get(name)
     if seen is None or "deletionTimestamp" in _mapping(seen.thing.get("metadata")):
         return None
-    return _of_rollout(seen, name, current)
+    target = _of_rollout(seen, name, current)
+    if target is None or target.refused or _mapping(seen.thing.get("status")).get("endedAt") is None:
+        return target
+    if not snapshot.slots:
+        return replace(target, unread=True)
+    return replace(target, gone="" if _may_be_promoted(snapshot, seen) else f"{name} ended, and {GONE}")
+
+
+def _may_be_promoted(snapshot: LineSnapshot, seen: RolloutSeen) -> bool:
+    """Whether an ended rollout is about what the line has now: its baseline is the promoted profile and a workload says
+    its candidate; or that is promoted already."""
+    status = _mapping(seen.thing.get("status"))
+    promoted = _mapping(_mapping(snapshot.line.get("status")).get("promotedProfile"))
+    baseline, candidate = _mapping(status.get("baseline")), _mapping(status.get("candidate"))
+    there = any(is_profile(each.profile, candidate) for each in snapshot.slots)
+    return same_profile(candidate, promoted) or (there and same_profile(baseline, promoted))
 
 
 def _of_rollout(seen: RolloutSeen, name: str, current: str) -> Target | None:

@@ -125,13 +125,15 @@ def asked(thing: Object) -> Asked | None:
 
 
 def key_of(wanted: Asked, last: HandledOverride | None) -> str:
-    """What tells this annotation from the next with the same words: they count anew once they were gone for a while."""
-    if last is None or not (last.key == wanted.base or last.key.startswith(f"{wanted.base}/")):
+    """What tells this annotation from any before it: the number rises whenever the words are others than those dealt
+    with last, or were gone for a while, so that the same words count anew whatever came between."""
+    if last is None:
         return wanted.base
-    digits = last.key[len(wanted.base) + 1 :]
-    number = int(digits) if digits.isascii() and digits.isdecimal() else 0
-    number += last.outcome == "Withdrawn"
-    return f"{wanted.base}/{number}" if number else wanted.base
+    uid, digest, number = [*last.key.split("/"), "", ""][:3]
+    if f"{uid}/{digest}" == wanted.base and last.outcome != "Withdrawn":
+        return last.key
+    before = int(number) if number.isascii() and number.isdecimal() else 0
+    return f"{wanted.base}/{before + 1}"
 
 
 def keys_in_sight(things: Iterable[Object]) -> frozenset[str]:

@@ -54,6 +54,7 @@ from prefillgate.reconcile.snapshot import LineSnapshot, Object, RolloutSeen, Wo
 
 LONGEST_NOTE = 1000  # of an event
 TAKEN_AWAY, WRITTEN_ANEW, EXPIRED = "It was taken away.", "It was written anew.", "It expired."
+DEALT_WITH = "These words were dealt with already, and do not count again. To say it again, give another reason:"
 SUPERSEDED = "Something else took the place of the rollout."
 Name = str | None  # of a rollout; None: the line itself
 
@@ -106,6 +107,7 @@ class _Look:
         self._present: dict[Name, str | None] = {}  # key of the annotations that an object bears now
         self._handled: dict[Name, HandledOverride] = {}
         self._over: dict[str, tuple[OverrideStatus, str]] = {}  # what ended at this look, and why
+        self._dealt_with: set[Name] = set()  # what bears words that the book knows and no status
         self._done: list[OverrideDone] = []
         self._unshown: set[str | None] = set()  # keys of what stands and no journal has yet
 
@@ -149,10 +151,11 @@ class _Look:
             self._not_passed_on(name, last)
             return
         if key in self._book.handled:
-            return  # the status was lost, and it is not obeyed twice
+            self._dealt_with.add(name)  # the status was lost, and it is not obeyed twice
+            return
         target = target_of(self._snapshot, name, thing)
-        if target is None:
-            return  # nothing to refuse and nothing to obey yet: it waits
+        if target is None or target.waits(wanted.value):
+            return  # nothing to refuse and nothing to obey yet
         where = self._where(name, thing)
         actor = actor_of(thing, wanted, self._snapshot.actors_stamped)
         refusal = refusal_of(wanted, actor, where, self._now) or target.refusal(where, wanted.value)
@@ -305,6 +308,9 @@ class _Look:
             until = f" until {standing.expires}" if standing.expires is not None else ""
             word = f"{standing.verdict} by {_by(standing)} since {standing.since}{until}: {standing.reason}"
             return OverriddenRow("True", "OverrideObeyed", word)
+        if name in self._dealt_with:
+            again = self._where(name, thing).command(override_reason='="why you do it"')
+            return OverriddenRow("False", "OverrideEnded", f"{DEALT_WITH} {again}")
         handled = self._handled.get(name)
         told = reason_in(handled.message) if handled is not None else None
         if told is not None:

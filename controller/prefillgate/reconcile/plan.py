@@ -82,14 +82,33 @@ def look_at(snapshot: LineSnapshot) -> Look:
     nothing = WatchView(Finding(ConditionType.WATCHING, "False", "WatchOff"))
     look = Look(view, considered(snapshot), accepted, endpoints, candidacy, None, nothing)
     look = replace(look, floor=_floor(look))
-    return replace(look, watch=watch_of(view, accepted.holds, _may_watch(look)))
+    return replace(look, watch=watch_of(view, accepted.holds, _watch_waits_for(look)))
 
 
-def _may_watch(look: Look) -> bool:
-    """Whether a small replay of the promoted profile may begin: nothing else is replayed, and its floor is known."""
-    floor = look.floor
-    alone = look.candidacy.name is None and floor is not None and floor.usable and not floor.broken
-    return alone and look.may_work and look.view.settled and baseline_ready(look.view)
+def _watch_waits_for(look: Look) -> str:
+    """What a small replay of the promoted profile waits for, in a sentence; empty where it may begin. A candidate holds
+    it back while it is judged or could be, not where it cannot run."""
+    floor, judged = look.floor, _judged(look)
+    if not look.may_work:
+        return "The line cannot be used as it is."
+    if not baseline_ready(look.view):
+        return "The promoted profile takes no requests."
+    if judged is not None:
+        return f"{judged} is judged first."
+    if floor is None or not floor.usable:
+        return "The promoted profile is compared with itself first."
+    if floor.broken:
+        return "The promoted profile differs from itself."
+    return "" if look.view.settled else "The servers of the promoted profile are looked at first."
+
+
+def _judged(look: Look) -> str | None:
+    """The rollout that is replayed, or that would be as soon as it is its turn."""
+    current, candidacy = look.candidacy.current, look.candidacy
+    if current is None or candidacy.create is not None or current.running:
+        return candidacy.name
+    can_run = rollout_accepted(look.view, current, look.accepted).holds and look.endpoints.status != "False"
+    return current.name if can_run else None
 
 
 def _floor(look: Look) -> FloorView | None:

@@ -16,7 +16,7 @@ from prefillgate.evidence.book_rows import Fate, Outcome
 from prefillgate.profiles import Profile
 from prefillgate.reconcile.naming import book_line
 from prefillgate.reconcile.roles import is_profile
-from prefillgate.reconcile.seen import LineView, wire
+from prefillgate.reconcile.seen import LineView, settled_at, wire
 
 _REJECTS = ("Held", "RollbackAllowed")
 
@@ -29,6 +29,11 @@ class Remembered:
     rejected: tuple[RejectedProfile, ...]
     missing: tuple[Fate, ...]
     lost: bool
+
+    @property
+    def told(self) -> tuple[RejectedProfile, ...]:
+        """Those that a status has room for: the newest. The store has them all."""
+        return self.rejected[-MOST_REJECTED:]
 
     def rejection_of(self, profile: Profile) -> RejectedProfile | None:
         """How a profile was rejected; None: it was not."""
@@ -59,7 +64,7 @@ def fate_of(line: str, name: str, status: ProfileRolloutStatus) -> Fate | None:
     way to another, where the candidate took no requests (that says nothing of its quality), or on a dry run."""
     decision, candidate = status.decision, status.candidate
     reason = next((each.reason for each in status.conditions or () if each.type == "Succeeded"), None)
-    at = seconds_of(status.ended_at)
+    at = seconds_of(settled_at(status))
     if decision is None or candidate is None or at is None or reason is None:
         return None
     if reason == "Promoted":
@@ -88,7 +93,7 @@ def _key(fate: Fate) -> tuple[str, str, str]:
 def _rejected(
     fates: Iterable[Fate], written: dict[str, str | None], promoted: PromotedProfile | None
 ) -> tuple[RejectedProfile, ...]:
-    """The profiles whose last fate is a rejection, oldest first; the oldest give way where there are too many."""
+    """The profiles whose last fate is a rejection, oldest first."""
     last: dict[str, Fate] = {}
     for fate in sorted(fates, key=lambda each: (each.at, each.outcome == Outcome.PROMOTED, each.rollout)):
         last[fate.digest] = fate
@@ -107,5 +112,5 @@ def _rejected(
                 "at": moment(each.at),
             }
         )
-        for each in found[-MOST_REJECTED:]
+        for each in found
     )

@@ -20,8 +20,9 @@ from prefillgate.api.kinds.rollout_status import (
     ReplicateStatus,
     RolloutProfile,
 )
+from prefillgate.reconcile import restated
 from prefillgate.reconcile.answer import LONGEST_SUMMARY, Answer, bounded
-from prefillgate.reconcile.candidates import differences_of
+from prefillgate.reconcile.candidates import OF_A_DRY_RUN, differences_of
 from prefillgate.reconcile.conditions_rollout import permissions, rollout_findings, standing
 from prefillgate.reconcile.findings import Finding, as_conditions
 from prefillgate.reconcile.lifecycle import Ground, Life, said_by_a_person, success_of
@@ -203,28 +204,39 @@ def status_of_ended(ground: Ground) -> ProfileRolloutStatus:
     overridden = before.override is not None or ground.override is not None
     if evidence is None or not (overridden or ground.overridden != standing(rollout, ConditionType.OVERRIDDEN)):
         return told
-    override = ground.override
+    override, tried = ground.override, _only_tried_out(ground)
     decision = evidence if override is None else said_by_a_person(ground.view, evidence, override)
-    decision = settled(before.decision, decision)
+    decision = settled(before.decision, restated.tried_out(decision) if tried else decision)
     found: dict[str, Finding | ConditionModel] = {each.type: each for each in before.conditions or ()}
-    found |= {each.type: each for each in (*permissions(decision), ground.overridden, _ending(ground, evidence))}
+    found |= {each.type: each for each in (*permissions(decision), ground.overridden, _ending(ground, evidence, tried))}
     return told.model_copy(
         update={
             "decision": decision,
-            "evidence_decision": None if override is None else evidence,
+            "evidence_decision": None if _says_the_same(decision, evidence) else evidence,
             "override": override,
             "conditions": as_conditions(before.conditions, found.values(), ground.view.at, rollout.generation),
         }
     )
 
 
-def _ending(ground: Ground, evidence: DecisionStatus) -> Finding:
+def _only_tried_out(ground: Ground) -> bool:
+    """Whether what the rollout says is that of a dry run: the line is on one, or was when it ended and when the word
+    that stands was given. Nothing of that becomes real by itself; a word that is given later does."""
+    ended, known, now = standing(ground.rollout, ConditionType.SUCCEEDED), ground.rollout.before, ground.override
+    if ground.view.dry_run or ended is None or ended.reason not in OF_A_DRY_RUN:
+        return ground.view.dry_run
+    if now is None or known.override is None or known.override.key != now.key:
+        return now is None
+    return known.decision is not None and known.decision.reason == restated.DRY_RUN
+
+
+def _ending(ground: Ground, evidence: DecisionStatus, tried: bool) -> Finding:
     """How it ended, with what a person says of it."""
-    before = standing(ground.rollout, ConditionType.SUCCEEDED) or success_of(evidence, ground.view.dry_run)
+    before = standing(ground.rollout, ConditionType.SUCCEEDED) or success_of(evidence, tried)
     if before.reason in ("Promoted", "Superseded"):
         return before
     if ground.override is not None and ground.override.verdict == "Promote":
-        return Finding(ConditionType.SUCCEEDED, "True", "PassedDryRun" if ground.view.dry_run else "Promoted")
+        return Finding(ConditionType.SUCCEEDED, "True", "PassedDryRun" if tried else "Promoted")
     if ground.override is None and ground.rollout.before.override is not None:
-        return success_of(evidence, ground.view.dry_run)
+        return success_of(evidence, tried)
     return before

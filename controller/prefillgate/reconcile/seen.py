@@ -162,15 +162,14 @@ def flipped(view: LineView, statuses: Mapping[str, ProfileRolloutStatus]) -> Lin
 
 def _promoted_by(view: LineView, rollout: RolloutView, status: ProfileRolloutStatus) -> PromotedProfile | None:
     """The candidate of a rollout that says Promoted, where the line does not know: it is about what the line has for
-    promoted, and ended later than that was."""
+    promoted, and came to that later than that was."""
     reason = next((each.reason for each in status.conditions or () if each.type == "Succeeded"), None)
     if reason != "Promoted" or status.candidate is None or status.baseline is None or status.ended_at is None:
         return None
-    if view.promoted is None or not view.is_promoted(wire(status.baseline)) or status.ended_at < view.promoted.since:
+    since = settled_at(status) or status.ended_at
+    if view.promoted is None or not view.is_promoted(wire(status.baseline)) or since < view.promoted.since:
         return None
-    override = status.override
-    by_a_person = override is not None and override.verdict == "Promote"
-    since = max(status.ended_at, override.since) if override is not None and by_a_person else status.ended_at
+    by_a_person = status.override is not None and status.override.verdict == "Promote"
     own: dict[str, Any] = {"since": since, "how": "Overridden" if by_a_person else "Promoted", "rollout": rollout.name}
     slot, spec = slot_of(status.candidate, view.snapshot.slots), rollout.spec
     if slot is not None:
@@ -178,6 +177,15 @@ def _promoted_by(view: LineView, rollout: RolloutView, status: ProfileRolloutSta
     elif spec is not None and spec.candidate is not None:
         own["settings"] = wire_settings(spec.candidate.settings)
     return PromotedProfile.model_validate(wire(status.candidate) | own)
+
+
+def settled_at(status: ProfileRolloutStatus) -> str | None:
+    """Since when a rollout's end is what it is, RFC 3339: since it ended, or since a person promoted what had ended.
+    None: it has not."""
+    override, ended_at = status.override, status.ended_at
+    if ended_at is None or override is None or override.verdict != "Promote":
+        return ended_at
+    return max(ended_at, override.since)
 
 
 def status_of(model: type[S], thing: Object) -> S:

@@ -25,9 +25,11 @@ def told_at_this_look(look: Look, facts: LineFacts) -> Said:
     _fates(said, facts)
     if look.watch.ended is not None and look.watch.ended.watch is not None:
         key, found = look.watch.ended.key, look.watch.ended.watch
-        said.tell(event("WatchEnded", found.sentence, f"ended/{key}"))
+        weighty = found.alarm or found.rollback
+        said.tell(event("WatchAlarmed" if weighty else "WatchEnded", found.sentence, f"ended/{key}"), weighty)
     conditions = as_conditions(view.before.conditions, line_findings(facts), view.at, view.generation)
-    of_watch = (ConditionType.ALARM_RAISED,) if facts.watch_alarm is not None else ()
+    of_watch = [ConditionType.ALARM_RAISED] if facts.watch_alarm is not None else []
+    of_watch += [ConditionType.ROLLBACK_ALLOWED] if facts.watch_rollback else []
     transitions(said, view.before.conditions, conditions, (*OF_LINE, *of_watch))
     return said
 
@@ -67,7 +69,7 @@ def _fates(said: Said, facts: LineFacts) -> None:
         note = f"{digits_of(promoted.digest, 12)}, by {promoted.rollout}."
         said.tell(event("ProfilePromoted", note, f"promoted/{promoted.digest}/{promoted.since}"), weighty=True)
     known = {(each.digest, each.rollout) for each in before.rejected_profiles or ()}
-    for each in facts.remembered.rejected:
+    for each in facts.remembered.told:
         if (each.digest, each.rollout) not in known:
             note = f"{digits_of(each.digest, 12)}, by {each.rollout}: {each.reason}."
             said.tell(event("ProfileRejected", note, f"rejected/{each.digest}/{each.rollout}"), weighty=True)

@@ -56,8 +56,8 @@ class WatchView:
         return self.seen is not None and bool(self.seen.rollback)
 
 
-def watch_of(view: LineView, accepted: bool, may_start: bool) -> WatchView:
-    """The watch. `may_start`: the promoted profile takes requests, its floor is known, and nothing else runs."""
+def watch_of(view: LineView, accepted: bool, waits_for: str) -> WatchView:
+    """The watch. `waits_for`: why no replay may begin now, in a sentence; empty where one may."""
     finding = _finding(view)
     if finding.reason in ("WatchOff", "NothingPromoted") or view.deleting:
         over = (EndWatch(book_line(view.snapshot.line)),) if view.snapshot.book.watch is not None else ()
@@ -77,7 +77,9 @@ def watch_of(view: LineView, accepted: bool, may_start: bool) -> WatchView:
     due = view.now >= wanted.next_at and finding.holds
     running = work is not None and work.state is WorkState.RUNNING
     again = work is None or running or may_start_again(work, view.now)
-    start = _start(view, key, wanted.last_run) if due and again and (may_start or running) else None
+    start = _start(view, key, wanted.last_run) if due and again and (running or not waits_for) else None
+    if due and waits_for and not running:
+        finding = Finding(WATCHING, "False", "WatchWaiting", waits_for)
     retry = (work.retry_at,) if work is not None and work.retry_at is not None and not running else ()
     keep = () if row == wanted else (KeepWatch(wanted),)
     return WatchView(finding, seen, key, start, keep, look_at=(wanted.next_at, *retry) if finding.holds else ())
@@ -95,11 +97,14 @@ def _finding(view: LineView) -> Finding:
 
 
 def _last(view: LineView, known: WatchSeen) -> tuple[float | None, str | None]:
-    """When the last replay since the promotion ended, and its run: by the book, else (it was lost) by the status."""
+    """When the last replay since the promotion ended, and its run: by the status, which alone has what it showed. A
+    book that is ahead of it was written just before a kill, and that replay is told of now. It goes by the book where
+    the status knows of no watch since this promotion."""
     assert view.promoted is not None
-    row = view.snapshot.book.watch
-    if row is not None and watch_number(view.promoted.digest, view.promoted.since, row.last_run):
-        return row.last_at, row.last_run
+    row, told = view.snapshot.book.watch, _known(view)
+    in_book = row is not None and watch_number(view.promoted.digest, view.promoted.since, row.last_run) > 0
+    if row is not None and in_book and (told is None or told.last_run == row.last_run):
+        return row.last_at, row.last_run  # to the fraction of a second
     return seconds_of(known.last_at), known.last_run
 
 

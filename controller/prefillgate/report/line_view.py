@@ -70,7 +70,16 @@ class LineView:
     @property
     def not_well(self) -> list[ConditionModel]:
         """Conditions that a person should know of: what the table of reasons warns of, and what it does not know."""
-        return [each for each in self.conditions if each.type not in _ANSWERED_ELSEWHERE and _warns(each)]
+        return [each for each in self.conditions if not self._is_answered(each) and _warns(each)]
+
+    def _is_answered(self, condition: ConditionModel) -> bool:
+        """Whether the rollout's own decision says it. It does not where the watch of the promoted profile allows a
+        rollback."""
+        decision = None if self.rollout is None else self.rollout.status.decision
+        allowed = condition.type == ConditionType.ROLLBACK_ALLOWED and condition.status == "True"
+        if allowed and (decision is None or decision.rollback != "Allowed"):
+            return False
+        return condition.type in _ANSWERED_ELSEWHERE
 
     def ago(self, moment: str | None) -> str:
         """How long ago a time of the status was, in words."""

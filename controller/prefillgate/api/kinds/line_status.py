@@ -117,7 +117,9 @@ class ServingLineStatus(StatusModel):
     conditions: Conditions | None = Field(default=None, description="What holds for the line now.")
     decision: DecisionWord | None = Field(default=None, description="What the current or last rollout says.")
     promotion: PromotionWord | None = Field(default=None, description="Whether its candidate may be promoted.")
-    rollback: RollbackWord | None = Field(default=None, description="Whether its candidate may be rolled back.")
+    rollback: RollbackWord | None = Field(
+        default=None, description="Whether its candidate, or what is promoted, may be rolled back."
+    )
     prefills: Annotated[str, Field(max_length=64)] | None = Field(
         default=None, description="Bad and all fresh prefills of its candidate, as `0 bad of 32`."
     )

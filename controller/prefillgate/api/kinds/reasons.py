@@ -206,6 +206,7 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
     ),
     ConditionType.WATCHING: (
         ("WatchScheduled", "True", "Small fresh replays are run on the promoted profile.", False),
+        ("WatchWaiting", "False", "A small fresh replay of the promoted profile is due and cannot begin.", False),
         ("WatchOff", "False", "The line asks for no watch.", False),
         ("NothingPromoted", "False", "The gate has promoted nothing on this line yet.", False),
         ("Suspended", "False", "The line is suspended.", False),
@@ -290,6 +291,7 @@ EVENTS: dict[str, EventRow] = {
         EventRow("ProfileRejected", "The candidate is remembered as rejected."),
         EventRow("RolloutPruned", "An ended rollout beyond the history limit was removed; its evidence is kept."),
         EventRow("WatchEnded", "A replay of the promoted profile ended."),
+        EventRow("WatchAlarmed", "A replay of the promoted profile ended in an alarm.", warning=True),
         EventRow("CannotGoOn", "The controller cannot go on with this line until somebody mends it.", warning=True),
         EventRow("InternalError", "A bug of the controller keeps it from going on with this line.", warning=True),
     )
