@@ -233,6 +233,7 @@ async def test_a_line_that_is_deleted_ends_its_replays(fake: FakeApi, controller
     fake.store.delete(fake._of(SERVING_LINES), "default", "a", None)
     await until(lambda: one.shelves[0].stopped)
     assert one.shelves[0].stopped == [("floor/x", "the ServingLine was deleted")]
+    assert one.shelves[0].stopped_of == [uid]
     await until(lambda: value(one, "lines") == 0)
     assert value(one, "works", kind="floor", state="running") == 0
 

@@ -353,7 +353,7 @@ def test_no_more_replays_run_at_once_than_may_and_the_others_say_that_they_wait(
                 for key in looks.rollouts:
                     here.works.start(order(key), looks.observed())
                 assert [here.one(key).waiting for key in looks.rollouts] == ["", "WaitingForTurn", "WaitingForTurn"]
-                here.works.stop("two", "superseded")
+                here.works.stop(LINE_UID, "two", "superseded")
                 first = await here.until(ended, "one")
                 third = await here.until(ended, "three")
                 two = here.one("two")
@@ -382,6 +382,41 @@ def test_two_lines_may_have_work_of_the_same_key(
     asyncio.run(story())
 
 
+def test_what_is_asked_of_one_line_leaves_the_work_of_the_same_key_of_another(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        others = replace(looks, name="other", uid="two")
+        async with room(tmp_path / "stores", most_at_once=0) as here:
+            for each in (looks, others):
+                here.works.start(order(), each.observed())
+            here.works.stop(LINE_UID, ROLLOUT_UID, "the line is suspended")
+            assert here.one().trouble == "the line is suspended"
+            assert (here.one(line="two").state, here.one(line="two").waiting) == (WorkState.RUNNING, "WaitingForTurn")
+
+    asyncio.run(story())
+
+
+def test_a_word_about_one_line_is_written_into_no_journal_of_another(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        others = replace(looks, name="other", uid="two")
+        async with room(tmp_path / "stores", most_at_once=1) as here:
+            for each in (looks, others):
+                here.works.start(order(), each.observed())
+                await here.until(ended, line=each.uid)
+            here.works.record(RecordOverride(ROLLOUT_UID, OVER), others.observed())
+            before = here.one().rows
+            await here.until(lambda seen: seen.verdict is not None and seen.rows > before, line="two")
+            await asyncio.sleep(0.2)
+            assert here.one().rows == before
+
+    asyncio.run(story())
+
+
 def test_a_replay_that_was_stopped_goes_on_when_it_is_ordered_again(
     healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
 ) -> None:
@@ -390,10 +425,10 @@ def test_a_replay_that_was_stopped_goes_on_when_it_is_ordered_again(
         async with room(tmp_path / "stores") as here:
             here.works.start(order(), looks.observed())
             await here.until(lambda seen: seen.rows > 5)
-            here.works.stop(ROLLOUT_UID, "the line is suspended")
+            here.works.stop(LINE_UID, ROLLOUT_UID, "the line is suspended")
             seen = await here.until(ended)
             assert (seen.state, seen.trouble) == (WorkState.BROKEN, "the line is suspended")
-            here.works.stop("nobody's", "")
+            here.works.stop(LINE_UID, "nobody's", "")
             here.works.start(order(), looks.observed())
             assert outcome(await here.until(ended)) == PROMOTED
             assert here.one().trouble == ""
@@ -497,7 +532,7 @@ def test_a_store_that_somebody_holds_is_tried_again_at_growing_intervals(
         async with room(tmp_path / "stores", clock=clock) as here:
             here.works.start(order(), looks.observed())
             await here.until(lambda seen: seen.rows > 5)
-            here.works.stop(ROLLOUT_UID, "for a while")
+            here.works.stop(LINE_UID, ROLLOUT_UID, "for a while")
             await here.until(ended)
             with open_store(store_of(tmp_path / "stores")):
                 waits = []

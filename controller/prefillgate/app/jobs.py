@@ -123,29 +123,25 @@ class JobWorks:
         work.seen = replace(work.seen, state=WorkState.RUNNING, trouble="", retry_at=None)
         work.task = self._begin(self._keep(work))
 
-    def stop(self, key: str, why: str) -> None:
+    def stop(self, line_uid: str, key: str, why: str) -> None:
         """End it; what is in its store stays."""
-        self.threads.stop(key, why)
-        for (_, name), work in self._works.items():
-            if name == key and work.seen.state is WorkState.RUNNING:
-                self._end(work, why)
+        self.threads.stop(line_uid, key, why)
+        work = self._works.get((line_uid, key))
+        if work is not None and work.seen.state is WorkState.RUNNING:
+            self._end(work, why)
 
     def record(self, order: RecordOverride, observed: Observed) -> None:
         """Write a person's override into its journal. A Job that writes there is ended first, and goes on after it."""
-        for (_, name), work in self._works.items():
-            if name != order.work:
-                continue
-            if work.seen.state is WorkState.RUNNING and self.clock.now() >= work.word_until:
-                self._end(work, "a person's word is written down")
-                work.word_until = self.clock.now() + WORD_SECONDS
-                self._begin(self._word(work, order, observed))
-                return
-            if work.seen.state is WorkState.RUNNING or self.clock.now() < work.word_until:
-                return
-            work.word_until = self.clock.now() + WORD_SECONDS
-            self._begin(self._word(work, order, observed))
+        work = self._works.get((str(observed.snapshot.line["metadata"]["uid"]), order.work))
+        if work is None:
+            self.threads.record(order, observed)
             return
-        self.threads.record(order, observed)
+        if self.clock.now() < work.word_until:
+            return
+        if work.seen.state is WorkState.RUNNING:
+            self._end(work, "a person's word is written down")
+        work.word_until = self.clock.now() + WORD_SECONDS
+        self._begin(self._word(work, order, observed))
 
     def present_epoch(self, url: str, epoch: str | None) -> None:
         """The present life of a server: a Job sees it itself."""

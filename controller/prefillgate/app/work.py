@@ -78,12 +78,13 @@ class ThreadWorks:
             elif replay.ask(asked):
                 self._give_thread(replay)
 
-    def stop(self, key: str, why: str) -> None:
+    def stop(self, line_uid: str, key: str, why: str) -> None:
         """End it at the next await; what is in its store stays. Nothing where none runs."""
-        for replay in self._of(key):
-            with self._lock:
-                if replay in self._waiting:
-                    self._waiting.remove(replay)
+        with self._lock:
+            replay = self._replays.get((line_uid, key))
+            if replay in self._waiting:
+                self._waiting.remove(replay)
+        if replay is not None:
             replay.stop(why)
 
     def record(self, order: RecordOverride, observed: Observed) -> None:
@@ -92,10 +93,10 @@ class ThreadWorks:
         with self._lock:
             if self._closed:
                 return
-            known = self._of(order.work) or [self._at_rest(order.work, observed)]
-            for replay in known:
-                if replay.record(order.event):
-                    self._give_thread(replay)
+            known = self._replays.get((str(observed.snapshot.line["metadata"]["uid"]), order.work))
+            replay = known or self._at_rest(order.work, observed)
+            if replay.record(order.event):
+                self._give_thread(replay)
 
     def _at_rest(self, key: str, observed: Observed) -> Replay:
         """Work of an earlier term, of which nothing is wanted but its journal."""
@@ -143,10 +144,6 @@ class ThreadWorks:
             async with asyncio.timeout(seconds):
                 await self._all_ended.wait()
         return not self._threads
-
-    def _of(self, key: str) -> list[Replay]:
-        with self._lock:
-            return [replay for (_, name), replay in self._replays.items() if name == key]
 
     def _give_thread(self, replay: Replay) -> None:
         if self._threads >= self._settings.most_at_once:
