@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +16,11 @@ import pytest
 
 from prefillgate.api.access import Access, Held, HeldAccess
 from prefillgate.app import replay_thread, work
+from prefillgate.app.watching_run import RunWatcher
 from prefillgate.core.cells import CANDIDATE, Status
 from prefillgate.core.journal import CellMeasured, EpochSeen, Overridden, OverrideEnded
 from prefillgate.core.judge import judge
-from prefillgate.evidence import Fence, SqliteJournal, open_store
+from prefillgate.evidence import Fence, KeptJournal, SqliteJournal, open_store
 from prefillgate.evidence.book_rows import Replicates
 from prefillgate.reconcile.effects import RecordOverride
 from prefillgate.reconcile.snapshot import WorkSeen, WorkState
@@ -365,6 +368,37 @@ def test_no_more_replays_run_at_once_than_may_and_the_others_say_that_they_wait(
     asyncio.run(story())
 
 
+def test_a_replay_that_no_thread_can_be_had_for_is_tried_again_and_keeps_no_other_waiting(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, refused = threading.Thread.start, list[str]()
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name in ("replay two", "replay three") and thread.name not in refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    async def story() -> None:
+        looks, clock = looks_of(tmp_path, healthy, candidate), Ahead()
+        looks.rollouts = ("one", "two", "three", "four")
+        async with room(tmp_path / "stores", clock=clock, most_at_once=1) as here:
+            monkeypatch.setattr(threading.Thread, "start", start)
+            for key in looks.rollouts:
+                here.works.start(order(key), looks.observed())
+            assert outcome(await here.until(ended, "four")) == PROMOTED
+            for key in ("two", "three"):
+                seen = here.one(key)
+                assert (seen.state, seen.waiting) == (WorkState.BROKEN, "") and seen.retry_at is not None
+                assert "can't start new thread" in seen.trouble
+            clock.seconds += 6
+            here.works.start(order("two"), looks.observed())
+            assert outcome(await here.until(ended, "two")) == PROMOTED
+        assert refused == ["replay two", "replay three"]
+
+    asyncio.run(story())
+
+
 def test_two_lines_may_have_work_of_the_same_key(
     healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
 ) -> None:
@@ -413,6 +447,28 @@ def test_a_word_about_one_line_is_written_into_no_journal_of_another(
             await here.until(lambda seen: seen.verdict is not None and seen.rows > before, line="two")
             await asyncio.sleep(0.2)
             assert here.one().rows == before
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("how", ["ended", "stopped"])
+def test_the_journal_of_a_run_that_is_carried_out_no_more_is_not_kept_in_memory(
+    how: str, healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    def watchers() -> list[RunWatcher]:
+        gc.collect()
+        return [each for each in gc.get_objects() if isinstance(each, RunWatcher)]
+
+    async def story() -> None:
+        looks, others = looks_of(tmp_path, healthy, candidate), watchers()
+        async with room(tmp_path / "stores") as here:
+            here.works.start(order(), looks.observed())
+            await here.until(lambda seen: seen.rows > 5)
+            if how == "stopped":
+                here.works.stop(LINE_UID, ROLLOUT_UID, "for a while")
+            await here.until(ended)
+            (own,) = [each for each in watchers() if each not in others]
+            await until(lambda: not any(isinstance(held, KeptJournal) for held in vars(own).values()))
 
     asyncio.run(story())
 

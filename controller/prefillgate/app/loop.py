@@ -177,7 +177,13 @@ class Loop:
         if parts.hand.is_behind(observed):
             return self._soon(f"{LINE}/{name}")
         plan = parts.plan(observed.snapshot)
-        await parts.hand.carry_out(observed, plan)
+        try:
+            await parts.hand.carry_out(observed, plan)
+        except (Conflict, TermLost, Unreachable):
+            raise  # of this look alone, not ours to do, or of no use now
+        except Exception:
+            parts.works.looked(observed)  # what was left scaled serves nobody, whatever fails for the line
+            raise
         self._waits.pop(f"{LINE}/{name}", None)
         parts.works.looked(observed)
         for verdict, reason in ended_by(observed.snapshot, plan):

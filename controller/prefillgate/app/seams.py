@@ -79,8 +79,8 @@ class Works(Protocol):
         """
 
     def looked(self, observed: Observed) -> None:
-        """A look at a line was carried out. What a controller that is gone left scaled is put back, unless its replay
-        goes on."""
+        """A look at a line was carried out, or as far as could be. What a controller that is gone left scaled is put
+        back, unless its replay goes on."""
 
     async def close(self, seconds: float) -> bool:
         """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""

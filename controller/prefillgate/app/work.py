@@ -82,10 +82,11 @@ class ThreadWorks:
         """End it at the next await; what is in its store stays. Nothing where none runs."""
         with self._lock:
             replay = self._replays.get((line_uid, key))
+            if replay is None:
+                return
             if replay in self._waiting:
                 self._waiting.remove(replay)
-        if replay is not None:
-            replay.stop(why)
+        replay.stop(why)
 
     def record(self, order: RecordOverride, observed: Observed) -> None:
         """Write a person's override into its journal, now or when it is next open: also where the work ended in an
@@ -152,13 +153,14 @@ class ThreadWorks:
                 replay.waits_for_turn()
             return
         self._threads += 1
-        replay.begin(self._freed)
+        if not replay.begin(self._freed):
+            self._threads -= 1
 
     def _freed(self) -> None:
         """A thread has ended: the one that waits longest has the next."""
         with self._lock:
             self._threads -= 1
-            if self._waiting and not self._closed:
+            while self._waiting and not self._closed and self._threads < self._settings.most_at_once:
                 self._give_thread(self._waiting.popleft())
             if self._closed and not self._threads:
                 with suppress(RuntimeError):
