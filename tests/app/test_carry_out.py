@@ -206,6 +206,7 @@ async def test_replays_are_begun_ended_and_told_a_persons_word(bench: Bench) -> 
     word = do.RecordOverride("uid-1", Overridden("promote", "seen it", "ann", 1.0))
     await bench.hand.carry_out(seen, Plan(STATUS, before=(do.StopWork("floor/x", "because"),), after=(start, word)))
     assert (bench.shelf.started, bench.shelf.stopped) == ([start], [("floor/x", "because")])
+    assert bench.shelf.stopped_of == [seen.snapshot.line["metadata"]["uid"]]
     assert bench.shelf.recorded == [word]
 
 
@@ -289,6 +290,49 @@ async def test_a_notice_whose_event_could_not_be_written_is_not_taken_for_told(b
     assert [each.key for each in bench.book.notices_due(1e10)] == [NOTICE.key]
     await bench.hand.carry_out(bench.seen(thing), plan)
     assert bench.book.notices_due(1e10) == () and len(bench.events()) == 1
+
+
+async def test_an_event_that_is_refused_holds_up_no_other_and_is_logged_once(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_logs("info", "json")
+    things = [bench.put(name) for name in ("dying", "chat-1", "chat-2")]
+    bench.fake.fail(Fault("status", "create", "events", times=1, code=403))
+    for thing in things:
+        await bench.hand.carry_out(bench.seen(thing), Plan(STATUS, after=(TELL,)))
+    assert [event["regarding"]["name"] for event in bench.events()] == ["chat-1", "chat-2"]
+    assert bench.hand.untold == 0
+    rows = [json.loads(row) for row in capsys.readouterr().err.splitlines()]
+    assert [row["object"] for row in rows if row["event"] == "event_refused"] == ["default/dying"]
+
+
+@pytest.mark.parametrize("code", [401, 429, 500])
+async def test_an_event_that_nobody_may_write_now_is_kept(code: int, bench: Bench) -> None:
+    thing = bench.put("chat")
+    bench.fake.fail(Fault("status", "create", "events", times=1000, code=code))
+    await bench.hand.carry_out(bench.seen(thing), Plan(STATUS, after=(TELL,)))
+    assert bench.hand.untold == 1
+    bench.fake.faults.clear()
+    await bench.hand.tell_rest()
+    assert bench.hand.untold == 0 and len(bench.events()) == 1
+
+
+async def test_a_notice_was_told_though_an_event_of_another_line_waits(bench: Bench) -> None:
+    other, thing = bench.put("other"), bench.put("chat")
+    bench.fake.fail(Fault("status", "create", "events", times=1000, code=503))
+    await bench.hand.carry_out(bench.seen(other), Plan(STATUS, after=(TELL,)))
+    plan = Plan(STATUS, before=(do.KeepNotice(NOTICE),), after=(do.NoticeTold(NOTICE.key),))
+    await bench.hand.carry_out(bench.seen(thing), plan)
+    assert bench.hand.untold == 1 and bench.book.notices_due(1e10) == ()
+
+
+async def test_a_notice_of_a_rollout_whose_event_waits_is_not_taken_for_told(bench: Bench) -> None:
+    thing, rollout = bench.put("chat"), bench.put("chat-1", PROFILE_ROLLOUTS)
+    bench.fake.fail(Fault("status", "create", "events", times=1000, code=503))
+    tell = replace(TELL, rollout="chat-1")
+    plan = Plan(STATUS, before=(do.KeepNotice(NOTICE),), after=(tell, do.NoticeTold(NOTICE.key)))
+    await bench.hand.carry_out(bench.seen(thing, rollout), plan)
+    assert [each.key for each in bench.book.notices_due(1e10)] == [NOTICE.key]
 
 
 async def test_notices_that_were_told_a_month_ago_go_with_the_next_one(bench: Bench) -> None:

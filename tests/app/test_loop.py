@@ -23,6 +23,7 @@ from tests.support.manual_clock import until
 
 Make = Callable[..., Controller]
 USER = Write("somebody")
+ERRORS = ("Conflict", "Terminal", "Transient")
 
 
 def put(fake: FakeApi, *names: str) -> None:
@@ -222,6 +223,20 @@ async def test_a_store_that_is_away_is_told_once_and_over_once(
     assert told == [("store_trouble", "evidence store"), ("trouble_over", "evidence store")]
 
 
+@pytest.mark.parametrize(("code", "tells"), [(403, True), (500, True), (409, False)])
+async def test_what_was_left_scaled_is_put_back_though_the_line_cannot_go_on(
+    code: int, tells: bool, fake: FakeApi, controller: Make
+) -> None:
+    put(fake, "a")
+    fake.fail(Fault("status", "apply", "servinglines", times=1000, code=code))
+    one = controller()
+    one.start()
+    await until(
+        lambda: sum(value(one, "reconcile_errors_total", kind="ServingLine", error=each) for each in ERRORS) >= 2
+    )
+    assert bool(one.shelves[0].lines) == tells
+
+
 async def test_a_line_that_is_deleted_ends_its_replays(fake: FakeApi, controller: Make) -> None:
     put(fake, "a")
     one = controller().start()
@@ -233,6 +248,7 @@ async def test_a_line_that_is_deleted_ends_its_replays(fake: FakeApi, controller
     fake.store.delete(fake._of(SERVING_LINES), "default", "a", None)
     await until(lambda: one.shelves[0].stopped)
     assert one.shelves[0].stopped == [("floor/x", "the ServingLine was deleted")]
+    assert one.shelves[0].stopped_of == [uid]
     await until(lambda: value(one, "lines") == 0)
     assert value(one, "works", kind="floor", state="running") == 0
 

@@ -11,7 +11,7 @@ from prefillgate.reconcile.effects import StartWork
 from prefillgate.reconcile.snapshot import BookSeen, WorkKind, WorkSeen, WorkState
 from tests.support.runs import stored
 from tests.support.simulated import SimulatedServer
-from tests.support.works import OLD, PROMOTED, ROLLOUT_UID, Ahead, Looks, Room, looks_of, order, room, server
+from tests.support.works import LINE_UID, OLD, PROMOTED, ROLLOUT_UID, Ahead, Looks, Room, looks_of, order, room, server
 
 FLOOR = "floor-000000000000-aaaaaaaa"
 
@@ -48,7 +48,7 @@ def test_the_candidate_alone_is_judged_beside_the_stored_baseline_and_nothing_is
             before = len(healthy.truth())
             here.works.start(order(), looks.observed())
             await here.until(lambda seen: seen.rows > 8)
-            here.works.stop(ROLLOUT_UID, "for a moment")
+            here.works.stop(LINE_UID, ROLLOUT_UID, "for a moment")
             await here.until(ended)
             looks.book = BookSeen()  # what it was begun beside stands in its store
             here.works.start(order(), looks.observed())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +16,11 @@ import pytest
 
 from prefillgate.api.access import Access, Held, HeldAccess
 from prefillgate.app import replay_thread, work
+from prefillgate.app.watching_run import RunWatcher
 from prefillgate.core.cells import CANDIDATE, Status
 from prefillgate.core.journal import CellMeasured, EpochSeen, Overridden, OverrideEnded
 from prefillgate.core.judge import judge
-from prefillgate.evidence import Fence, SqliteJournal, open_store
+from prefillgate.evidence import Fence, KeptJournal, SqliteJournal, open_store
 from prefillgate.evidence.book_rows import Replicates
 from prefillgate.reconcile.effects import RecordOverride
 from prefillgate.reconcile.snapshot import WorkSeen, WorkState
@@ -373,7 +376,7 @@ def test_no_more_replays_run_at_once_than_may_and_the_others_say_that_they_wait(
                 for key in looks.rollouts:
                     here.works.start(order(key), looks.observed())
                 assert [here.one(key).waiting for key in looks.rollouts] == ["", "WaitingForTurn", "WaitingForTurn"]
-                here.works.stop("two", "superseded")
+                here.works.stop(LINE_UID, "two", "superseded")
                 first = await here.until(ended, "one")
                 third = await here.until(ended, "three")
                 two = here.one("two")
@@ -381,6 +384,37 @@ def test_no_more_replays_run_at_once_than_may_and_the_others_say_that_they_wait(
                 assert outcome(first) == outcome(third) == PROMOTED
                 assert first.ended_at is not None and third.verdict is not None and third.verdict.started_at is not None
                 assert first.ended_at <= third.verdict.started_at
+
+    asyncio.run(story())
+
+
+def test_a_replay_that_no_thread_can_be_had_for_is_tried_again_and_keeps_no_other_waiting(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, refused = threading.Thread.start, list[str]()
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name in ("replay two", "replay three") and thread.name not in refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    async def story() -> None:
+        looks, clock = looks_of(tmp_path, healthy, candidate), Ahead()
+        looks.rollouts = ("one", "two", "three", "four")
+        async with room(tmp_path / "stores", clock=clock, most_at_once=1) as here:
+            monkeypatch.setattr(threading.Thread, "start", start)
+            for key in looks.rollouts:
+                here.works.start(order(key), looks.observed())
+            assert outcome(await here.until(ended, "four")) == PROMOTED
+            for key in ("two", "three"):
+                seen = here.one(key)
+                assert (seen.state, seen.waiting) == (WorkState.BROKEN, "") and seen.retry_at is not None
+                assert "can't start new thread" in seen.trouble
+            clock.seconds += 6
+            here.works.start(order("two"), looks.observed())
+            assert outcome(await here.until(ended, "two")) == PROMOTED
+        assert refused == ["replay two", "replay three"]
 
     asyncio.run(story())
 
@@ -402,6 +436,63 @@ def test_two_lines_may_have_work_of_the_same_key(
     asyncio.run(story())
 
 
+def test_what_is_asked_of_one_line_leaves_the_work_of_the_same_key_of_another(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        others = replace(looks, name="other", uid="two")
+        async with room(tmp_path / "stores", most_at_once=0) as here:
+            for each in (looks, others):
+                here.works.start(order(), each.observed())
+            here.works.stop(LINE_UID, ROLLOUT_UID, "the line is suspended")
+            assert here.one().trouble == "the line is suspended"
+            assert (here.one(line="two").state, here.one(line="two").waiting) == (WorkState.RUNNING, "WaitingForTurn")
+
+    asyncio.run(story())
+
+
+def test_a_word_about_one_line_is_written_into_no_journal_of_another(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        others = replace(looks, name="other", uid="two")
+        async with room(tmp_path / "stores", most_at_once=1) as here:
+            for each in (looks, others):
+                here.works.start(order(), each.observed())
+                await here.until(ended, line=each.uid)
+            here.works.record(RecordOverride(ROLLOUT_UID, OVER), others.observed())
+            before = here.one().rows
+            await here.until(lambda seen: seen.verdict is not None and seen.rows > before, line="two")
+            await asyncio.sleep(0.2)
+            assert here.one().rows == before
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("how", ["ended", "stopped"])
+def test_the_journal_of_a_run_that_is_carried_out_no_more_is_not_kept_in_memory(
+    how: str, healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    def watchers() -> list[RunWatcher]:
+        gc.collect()
+        return [each for each in gc.get_objects() if isinstance(each, RunWatcher)]
+
+    async def story() -> None:
+        looks, others = looks_of(tmp_path, healthy, candidate), watchers()
+        async with room(tmp_path / "stores") as here:
+            here.works.start(order(), looks.observed())
+            await here.until(lambda seen: seen.rows > 5)
+            if how == "stopped":
+                here.works.stop(LINE_UID, ROLLOUT_UID, "for a while")
+            await here.until(ended)
+            (own,) = [each for each in watchers() if each not in others]
+            await until(lambda: not any(isinstance(held, KeptJournal) for held in vars(own).values()))
+
+    asyncio.run(story())
+
+
 def test_a_replay_that_was_stopped_goes_on_when_it_is_ordered_again(
     healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
 ) -> None:
@@ -410,10 +501,10 @@ def test_a_replay_that_was_stopped_goes_on_when_it_is_ordered_again(
         async with room(tmp_path / "stores") as here:
             here.works.start(order(), looks.observed())
             await here.until(lambda seen: seen.rows > 5)
-            here.works.stop(ROLLOUT_UID, "the line is suspended")
+            here.works.stop(LINE_UID, ROLLOUT_UID, "the line is suspended")
             seen = await here.until(ended)
             assert (seen.state, seen.trouble) == (WorkState.BROKEN, "the line is suspended")
-            here.works.stop("nobody's", "")
+            here.works.stop(LINE_UID, "nobody's", "")
             here.works.start(order(), looks.observed())
             assert outcome(await here.until(ended)) == PROMOTED
             assert here.one().trouble == ""
@@ -517,7 +608,7 @@ def test_a_store_that_somebody_holds_is_tried_again_at_growing_intervals(
         async with room(tmp_path / "stores", clock=clock) as here:
             here.works.start(order(), looks.observed())
             await here.until(lambda seen: seen.rows > 5)
-            here.works.stop(ROLLOUT_UID, "for a while")
+            here.works.stop(LINE_UID, ROLLOUT_UID, "for a while")
             await here.until(ended)
             with open_store(store_of(tmp_path / "stores")):
                 waits = []

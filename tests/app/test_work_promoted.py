@@ -11,7 +11,7 @@ from prefillgate.reconcile.effects import StartWork
 from prefillgate.reconcile.snapshot import BookSeen, WorkKind, WorkSeen, WorkState
 from tests.support.runs import stored, write_policy, write_set
 from tests.support.simulated import SimulatedServer, start_simulated
-from tests.support.works import NEW, OLD, PROMOTED, ROLLOUT_UID, looks_of, order, room, server
+from tests.support.works import LINE_UID, NEW, OLD, PROMOTED, ROLLOUT_UID, looks_of, order, room, server
 
 FLOOR, FIRST, SECOND = "floor-000000000000-aaaaaaaa", "watch-000000000000-bbbbbbbb-1", "watch-000000000000-bbbbbbbb-2"
 NOW: dict[str, Any] = {"gapSeconds": 0}
@@ -57,7 +57,7 @@ def test_a_floor_is_measured_on_the_promoted_profile_alone_and_a_rollout_goes_by
             looks.book = BookSeen(floor=kept)
             here.works.start(order(), looks.observed())
             await here.until(lambda seen: seen.rows > 6)
-            here.works.stop(ROLLOUT_UID, "for a moment")
+            here.works.stop(LINE_UID, ROLLOUT_UID, "for a moment")
             await here.until(ended)
             looks.book = BookSeen()  # what it was begun by stays
             here.works.start(order(), looks.observed())

@@ -131,6 +131,7 @@ class Shelf:
     works: dict[str, list[WorkSeen]] = field(default_factory=dict)
     started: list[StartWork] = field(default_factory=list)
     stopped: list[tuple[str, str]] = field(default_factory=list)
+    stopped_of: list[str] = field(default_factory=list)  # uids of the lines
     recorded: list[RecordOverride] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     closing: bool = False
@@ -148,8 +149,9 @@ class Shelf:
     def start(self, order: StartWork, observed: Observed) -> None:
         self.started.append(order)
 
-    def stop(self, key: str, why: str) -> None:
+    def stop(self, line_uid: str, key: str, why: str) -> None:
         self.stopped.append((key, why))
+        self.stopped_of.append(line_uid)
 
     def record(self, order: RecordOverride, observed: Observed) -> None:
         self.recorded.append(order)

@@ -37,7 +37,7 @@ class Noted:
     def start(self, order: StartWork, observed: Observed) -> None:
         raise AssertionError("a look starts nothing")
 
-    def stop(self, key: str, why: str) -> None:
+    def stop(self, line_uid: str, key: str, why: str) -> None:
         raise AssertionError("a look stops nothing")
 
     def record(self, order: RecordOverride, observed: Observed) -> None:

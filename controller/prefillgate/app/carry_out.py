@@ -19,7 +19,7 @@ from prefillgate.app.seams import Leading, Observed, StatusWanted, Works
 from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import Clock
 from prefillgate.kube.elector import Term
-from prefillgate.kube.errors import AlreadyExists, KubeError, NotFound
+from prefillgate.kube.errors import AlreadyExists, KubeError, NotFound, Transient, Unauthorized
 from prefillgate.kube.events import NORMAL, WARNING, Happening, Recorder
 from prefillgate.kube.objects import (
     PROFILE_ROLLOUTS,
@@ -78,6 +78,12 @@ class Cycle:
     @property
     def line(self) -> Object:
         return dict(self.observed.snapshot.line)
+
+    @property
+    def uids(self) -> set[str]:
+        """Of the line and its rollouts."""
+        things = [self.line, *(each.thing for each in self.observed.snapshot.rollouts), *self.made.values()]
+        return {uid_of(thing) for thing in things}
 
     def rollout(self, name: str) -> Object | None:
         seen = (dict(each.thing) for each in self.observed.snapshot.rollouts if name_of(each.thing) == name)
@@ -166,8 +172,8 @@ class Hand:
         await self.tell_rest()
 
     async def tell_rest(self) -> None:
-        """Events that could not be written before. What cannot be written now is kept for the next time; what another
-        look is telling at this moment is left to it."""
+        """Events that could not be written before. What cannot be written now is kept for the next time, what is
+        refused is let go; what another look is telling at this moment is left to it."""
         for key, happening in list(self._untold.items()):
             if key in self._telling or key not in self._untold:
                 continue
@@ -178,8 +184,11 @@ class Hand:
                     _log(happening)
             except NotFound:
                 pass  # its namespace is gone
-            except KubeError:
-                return
+            except (Transient, Unauthorized):
+                return  # of all
+            except KubeError as error:  # of this one: its namespace ends, a quota, an admission policy
+                text = f"an event of {happening.reason} cannot be written: {error}"
+                logger().error("event_refused", object=key_of(happening.obj), message=text)
             finally:
                 self._telling.discard(key)
             self._untold.pop(key, None)
@@ -228,7 +237,7 @@ class Hand:
         self._means.works.start(order, cycle.observed)
 
     async def _stop(self, cycle: Cycle, order: StopWork) -> None:
-        self._means.works.stop(order.key, order.why)
+        self._means.works.stop(uid_of(cycle.line), order.key, order.why)
 
     async def _create(self, cycle: Cycle, order: CreateRollout) -> None:
         body = dict(order.body)
@@ -265,11 +274,11 @@ class Hand:
         await self._keeping(lambda: self._means.leading.book.add_notice(order.notice))
 
     async def _notice_told(self, cycle: Cycle, order: NoticeTold) -> None:
-        """Its event was written. Where events still wait for the API server the next look tells it again.
+        """Its event was written. Where events of this line still wait for the API server the next look tells it again.
 
         What was told long ago goes: the last ones stand in statuses, and the book stays bounded.
         """
-        if not self._untold:
+        if not cycle.uids & {uid for uid, _ in self._untold}:
             book, now = self._means.leading.book, self._means.clock.now()
             await self._keeping(lambda: book.notice_sent(order.key, now))
             await self._keeping(lambda: book.drop_sent_notices(now - NOTICES_KEPT_SECONDS))

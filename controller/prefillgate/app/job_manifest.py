@@ -122,6 +122,12 @@ def _exit_code(pods: Sequence[Mapping[str, Any]]) -> int | None:
     return None
 
 
+def token_of(job: Mapping[str, Any]) -> int | None:
+    """The token of the term that a Job is of; None where its name tells none."""
+    _, _, token = str((job.get("metadata") or {}).get("name", "")).rpartition("-")
+    return int(token) if token.isascii() and token.isdigit() else None
+
+
 def is_of(job: Mapping[str, Any], key: str) -> bool:
     """Whether a Job is a replay of that key, of whatever term."""
     return label(job, REPLAY_LABEL) == key[:63]

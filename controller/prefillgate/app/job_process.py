@@ -10,23 +10,26 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.app.carrying import WorkSettings
 from prefillgate.app.logs import Troubles, logger
 from prefillgate.app.make import observer, said
 from prefillgate.app.metrics import Metrics
 from prefillgate.app.process import Surroundings
 from prefillgate.app.replay_thread import TAKEN_OVER
-from prefillgate.app.seams import Leading, Observer, Works
+from prefillgate.app.seams import Leading, Observed, Observer, Works
 from prefillgate.app.settings import Settings
 from prefillgate.app.work import ThreadWorks
 from prefillgate.evidence.book import open_book
+from prefillgate.evidence.errors import StoreError
 from prefillgate.evidence.fence import Fence
 from prefillgate.kube.access import Where
 from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import SystemClock
 from prefillgate.kube.errors import KubeError
-from prefillgate.kube.objects import uid_of
+from prefillgate.kube.objects import metadata, uid_of
 from prefillgate.reconcile.effects import StartWork
+from prefillgate.reconcile.override_targets import holds
 from prefillgate.reconcile.snapshot import WorkSeen, WorkState
 
 LOOK_SECONDS = 10.0
@@ -105,6 +108,13 @@ class _Replaying:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self.woken.wait()
 
+    async def _is_taken_over(self) -> bool:
+        """Whether another controller has led since."""
+        try:
+            return await asyncio.to_thread(self.leading.book.highest_token) > self.errand.token
+        except StoreError:
+            return False  # nothing can be written then, either
+
     async def _look(self, eyes: Observer) -> int | None:
         """A look at the line; the exit code once nothing more is to be done."""
         order = self.errand.order
@@ -113,12 +123,27 @@ class _Replaying:
         except KubeError as error:
             self.around.troubles.note("look", f"{type(error).__name__}: {error}", "api_server_trouble")
             return None
+        if await self._is_taken_over():
+            logger().warning("taken_over", work=order.key, message=TAKEN_OVER)
+            return NOT_NOW
         if observed is None or order.key not in {uid_of(each.thing) for each in observed.snapshot.rollouts}:
             logger().warning("rollout_gone", work=order.key, message="the line or its rollout is not there any more")
+            return NOT_NOW
+        if not _is_wanted(order, observed):
+            logger().warning("not_wanted", work=order.key, message="the line is suspended, or its rollout is over")
             return NOT_NOW
         self.works.start(order, observed)
         seen = [each for each in self.works.seen(uid_of(observed.snapshot.line)) if each.key == order.key]
         return _code(seen[0]) if seen else None
+
+
+def _is_wanted(order: StartWork, observed: Observed) -> bool:
+    """Whether it may go on: a controller that is gone ends no Job."""
+    line, spec = observed.snapshot.line, observed.snapshot.spec
+    rollout = next(each.thing for each in observed.snapshot.rollouts if uid_of(each.thing) == order.key)
+    over = (rollout.get("status") or {}).get("endedAt") is not None or holds(rollout, ConditionType.SUPERSEDED)
+    leaving = any(metadata(each).get("deletionTimestamp") for each in (line, rollout))
+    return not (over or leaving or (spec is not None and spec.suspend))
 
 
 def _code(seen: WorkSeen) -> int | None:

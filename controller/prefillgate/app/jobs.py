@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prefillgate.api.kinds.names import REPLAY_LABEL
-from prefillgate.app.job_manifest import JobSeen, JobWanted, NoTemplate, is_of, job_of, job_seen
+from prefillgate.app.job_manifest import JobSeen, JobWanted, NoTemplate, is_of, job_of, job_seen, token_of
+from prefillgate.app.logs import logger
 from prefillgate.app.orders import Asked
 from prefillgate.app.replay_thread import retry_seconds
 from prefillgate.app.run_stores import RunStores, told
@@ -35,7 +36,8 @@ from prefillgate.report.clean import one_line
 
 POLL_SECONDS = 2.0
 REFUSED_CODE = 2
-WORD_SECONDS = 5.0  # for a person's word to be written down before the replay goes on
+WORD_LOOKS = 5  # a second apart, for a person's word to be written down before the replay goes on
+STUCK_SECONDS = 60.0
 AWAY = Backoff(1.0, 30.0)
 IN_THREADS = ("Drain", "Scratch")  # isolation that puts pods aside, and puts back what was there
 
@@ -59,7 +61,7 @@ class _Work:
     task: asyncio.Task[None] | None = None
     failures: int = 0
     rows_at_failure: int = 0
-    word_until: float = 0.0
+    writing: bool = False  # a person's word is being written down
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,10 @@ class _Read:
     head: str
     verdict: Verdict
     over: bool
+
+
+class Stuck(Exception):
+    """A pod of an earlier Job does not end."""
 
 
 def in_a_job(order: StartWork, observed: Observed) -> bool:
@@ -92,6 +98,11 @@ class JobWorks:
     _works: dict[tuple[str, str], _Work] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _closed: bool = False
+    _sweeping: asyncio.Task[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sweeping = self._begin(self._insisting(self._sweep))
+        self._sweeping.add_done_callback(_heard)
 
     def seen(self, line_uid: str) -> tuple[WorkSeen, ...]:
         """All work of a line that is known."""
@@ -113,39 +124,35 @@ class JobWorks:
                 self._end(self._works.pop(other), "its rollout is gone")
             work = self._works[key] = _Work(asked, line, WorkSeen(order.key, order.kind, WorkState.RUNNING, now))
         early = work.seen.retry_at is not None and now < work.seen.retry_at
-        if self._closed or work.seen.state is WorkState.ENDED or early or now < work.word_until:
+        if self._closed or work.seen.state is WorkState.ENDED or early or work.writing:
             return
         if work.task is not None and not work.task.done():
-            if work.asked.order == order:
+            if work.asked.order == order and work.seen.state is WorkState.RUNNING:
                 return
-            work.task.cancel()  # another order: its Job is replaced
+            work.task.cancel()  # another order: its Job is replaced; or it was ended, and is wanted again
         work.asked = asked
         work.seen = replace(work.seen, state=WorkState.RUNNING, trouble="", retry_at=None)
         work.task = self._begin(self._keep(work))
 
-    def stop(self, key: str, why: str) -> None:
+    def stop(self, line_uid: str, key: str, why: str) -> None:
         """End it; what is in its store stays."""
-        self.threads.stop(key, why)
-        for (_, name), work in self._works.items():
-            if name == key and work.seen.state is WorkState.RUNNING:
-                self._end(work, why)
+        self.threads.stop(line_uid, key, why)
+        work = self._works.get((line_uid, key))
+        if work is not None and work.seen.state is WorkState.RUNNING:
+            self._end(work, why)
 
     def record(self, order: RecordOverride, observed: Observed) -> None:
         """Write a person's override into its journal. A Job that writes there is ended first, and goes on after it."""
-        for (_, name), work in self._works.items():
-            if name != order.work:
-                continue
-            if work.seen.state is WorkState.RUNNING and self.clock.now() >= work.word_until:
-                self._end(work, "a person's word is written down")
-                work.word_until = self.clock.now() + WORD_SECONDS
-                self._begin(self._word(work, order, observed))
-                return
-            if work.seen.state is WorkState.RUNNING or self.clock.now() < work.word_until:
-                return
-            work.word_until = self.clock.now() + WORD_SECONDS
-            self._begin(self._word(work, order, observed))
+        work = self._works.get((str(observed.snapshot.line["metadata"]["uid"]), order.work))
+        if work is None:
+            self.threads.record(order, observed)
             return
-        self.threads.record(order, observed)
+        if work.writing or self._closed:
+            return
+        if work.seen.state is WorkState.RUNNING:
+            self._end(work, "a person's word is written down")
+        work.writing = True
+        self._begin(self._word(work, order, observed))
 
     def present_epoch(self, url: str, epoch: str | None) -> None:
         """The present life of a server: a Job sees it itself."""
@@ -176,22 +183,47 @@ class JobWorks:
         if work.task is not None:
             work.task.cancel()
         work.seen = replace(work.seen, state=WorkState.BROKEN, trouble=why)
-        work.task = self._begin(self._insisting(lambda: self._clear(work.seen.key)))
+        work.task = self._begin(self._cleared(work))
+
+    async def _cleared(self, work: _Work) -> None:
+        """Its Jobs are gone, however long that takes: what keeps them is told."""
+        failures, rng = 0, random.Random()
+        while True:
+            try:
+                await self._insisting(lambda: self._clear(work.seen.key))
+                return
+            except (KubeError, Stuck) as error:
+                failures += 1
+                text = one_line(str(error), 1000)
+                if work.seen.trouble != text:
+                    logger().warning("job_stays", work=work.seen.key, message=text)
+                    work.seen = replace(work.seen, trouble=text)
+                    self.changed(work.line)
+                await self.clock.sleep(AWAY.seconds(failures, rng))
 
     async def _word(self, work: _Work, order: RecordOverride, observed: Observed) -> None:
-        await self._insisting(lambda: self._clear(work.seen.key))
-        self.threads.record(order, observed)
-        await self.clock.sleep(1.0)
-        await self._note(work)
+        try:
+            await self._cleared(work)
+            await self._note(work)
+            rows = work.seen.rows
+            self.threads.record(order, observed)
+            for _ in range(WORD_LOOKS):
+                await self.clock.sleep(1.0)
+                await self._note(work)
+                if work.seen.rows != rows:
+                    break
+        finally:
+            work.writing = False  # before the look that is asked for now
         self.changed(work.line)
 
     async def _keep(self, work: _Work) -> None:
         """Have its Job run, and know what it has come to, until it ends."""
         wanted = JobWanted(work.asked.order, work.line, self.leading.fence.token)
         try:
+            await self._swept()
             await self._insisting(lambda: self._clear(wanted.order.key, wanted))
             await self._insisting(lambda: self._make(wanted))
-        except (KubeError, NoTemplate) as error:
+        except (KubeError, NoTemplate, Stuck) as error:
             self._failed(work, one_line(str(error), 1000), refused=isinstance(error, NoTemplate))
             return
         while True:
@@ -244,7 +276,8 @@ class JobWorks:
         if found is None or (found.rows == work.seen.rows and work.seen.run):
             return False
         before = work.seen.verdict
-        state = WorkState.ENDED if found.over else work.seen.state
+        goes_on = WorkState.BROKEN if work.seen.state is WorkState.ENDED else work.seen.state
+        state = WorkState.ENDED if found.over else goes_on  # what ended it may have been taken back
         ended_at = (found.verdict.ended_at or self.clock.now()) if found.over else None
         work.seen = replace(
             work.seen,
@@ -260,6 +293,21 @@ class JobWorks:
 
     # -- the cluster
 
+    async def _swept(self) -> None:
+        """What earlier terms left is deleted. Raises KubeError."""
+        if self._sweeping.done() and self._sweeping.exception() is not None:
+            await self._insisting(self._sweep)
+            return
+        await asyncio.shield(self._sweeping)
+
+    async def _sweep(self) -> None:
+        """Delete the Jobs of earlier terms, also those that nobody orders any more."""
+        for job in await self._list(JOBS, REPLAY_LABEL):
+            token = token_of(job)
+            leaving = (job.get("metadata") or {}).get("deletionTimestamp")
+            if token is not None and token < self.leading.fence.token and not leaving:
+                await self.place.kube.delete(Ref(JOBS, name_of(job), self.place.namespace), foreground=True)
+
     async def _insisting(self, work: Callable[[], Any]) -> None:
         """Do it; where the API server is away, once it is back."""
         rng, failures = random.Random(), 0
@@ -273,8 +321,9 @@ class JobWorks:
 
     async def _clear(self, key: str, but: JobWanted | None = None) -> None:
         """Delete the Jobs of a replay, all but the one wanted while that has not failed, and wait until their pods are
-        gone."""
+        gone. Raises KubeError, `Stuck`."""
         kube, labels = self.place.kube, f"{REPLAY_LABEL}={key[:63]}"
+        until = self.clock.monotonic() + STUCK_SECONDS
         while True:
             jobs = [each for each in await self._list(JOBS, labels) if is_of(each, key)]
             kept = {
@@ -287,6 +336,13 @@ class JobWorks:
             for each in rest:
                 if not (each.get("metadata") or {}).get("deletionTimestamp"):
                     await kube.delete(Ref(JOBS, name_of(each), self.place.namespace), foreground=True)
+            if self.clock.monotonic() >= until:
+                kind, thing = ("pod", pods[0]) if pods else ("job", rest[0])
+                raise Stuck(
+                    f"{kind} {self.place.namespace}/{name_of(thing)} of an earlier Job has not ended in "
+                    f"{STUCK_SECONDS:g} s, and two replays of a rollout are never at work at once. "
+                    f"If its node is gone: kubectl delete {kind} -n {self.place.namespace} {name_of(thing)} --force"
+                )
             await self.clock.sleep(min(1.0, self.place.poll_seconds))
 
     async def _list(self, kind: Any, labels: str) -> list[Object]:
@@ -315,6 +371,11 @@ class JobWorks:
             return job_seen(job, await self._list(PODS, f"{REPLAY_LABEL}={wanted.order.key[:63]}"))
         except KubeError:
             return None
+
+
+def _heard(sweeping: asyncio.Task[None]) -> None:
+    if not sweeping.cancelled() and (error := sweeping.exception()) is not None:
+        logger().warning("jobs_not_swept", message=one_line(str(error), 1000))
 
 
 def _failed(job: Object) -> bool:

@@ -177,7 +177,13 @@ class Loop:
         if parts.hand.is_behind(observed):
             return self._soon(f"{LINE}/{name}")
         plan = parts.plan(observed.snapshot)
-        await parts.hand.carry_out(observed, plan)
+        try:
+            await parts.hand.carry_out(observed, plan)
+        except (Conflict, TermLost, Unreachable):
+            raise  # of this look alone, not ours to do, or of no use now
+        except Exception:
+            parts.works.looked(observed)  # what was left scaled serves nobody, whatever fails for the line
+            raise
         self._waits.pop(f"{LINE}/{name}", None)
         parts.works.looked(observed)
         for verdict, reason in ended_by(observed.snapshot, plan):
@@ -211,7 +217,7 @@ class Loop:
         if uid is None:
             return
         for work in self._parts.works.seen(uid):
-            self._parts.works.stop(work.key, "the ServingLine was deleted")
+            self._parts.works.stop(uid, work.key, "the ServingLine was deleted")
         self._parts.hand.forget(uid)
 
     async def _policy(self, name: str) -> float | None:

@@ -194,12 +194,22 @@ class Replay:
 
     # -- its thread
 
-    def begin(self, freed: Callable[[], None]) -> None:
-        """Give it a thread; `freed` is told when that has ended."""
+    def begin(self, freed: Callable[[], None]) -> bool:
+        """Give it a thread; `freed` is told when that has ended. False where the system has none to give: it is tried
+        again."""
+        thread = threading.Thread(target=self._main, args=(freed,), name=f"replay {self.key}", daemon=True)
         with self._lock:
             self._living = True
             self._set(waiting="", waiting_since=None)
-        threading.Thread(target=self._main, args=(freed,), name=f"replay {self.key}", daemon=True).start()
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError) as error:
+                self._living = False
+                self._failed(error)
+            begun = self._living
+        if not begun:
+            self._changed()
+        return begun
 
     def _main(self, freed: Callable[[], None]) -> None:
         try:
@@ -234,6 +244,7 @@ class Replay:
             self._watcher.leave, self._moving = None, False
             wanted = self._seen.state is WorkState.RUNNING and self._seen.waiting != WINDOW
             if not wanted and (self._no_journal or not self._words):
+                self._watcher.let_go()
                 self._living = False
                 return None
             turn = Turn(

@@ -54,7 +54,8 @@ class Leading:
 
 
 class Works(Protocol):
-    """The replays of this process (or of its Jobs), by key. Nothing here waits."""
+    """The replays of this process (or of its Jobs), by line and key: two lines with the same profile in production have
+    floors of the same key. Nothing here waits."""
 
     def seen(self, line_uid: str) -> tuple[WorkSeen, ...]:
         """All work of a line that is known, ended work of this term included."""
@@ -63,8 +64,8 @@ class Works(Protocol):
         """Begin it, or go on with what stands in its store. Where it runs it moves on to the servers seen now, if those
         it asks are gone or asked another way; else nothing. So it may be ordered at every look."""
 
-    def stop(self, key: str, why: str) -> None:
-        """End it at the next await; what is in its store stays. Nothing where none runs."""
+    def stop(self, line_uid: str, key: str, why: str) -> None:
+        """End that of this line at the next await; what is in its store stays. Nothing where none runs."""
 
     def record(self, order: RecordOverride, observed: Observed) -> None:
         """Write a person's override into its journal, now or when it is next open: also where the work ended in an
@@ -78,8 +79,8 @@ class Works(Protocol):
         """
 
     def looked(self, observed: Observed) -> None:
-        """A look at a line was carried out. What a controller that is gone left scaled is put back, unless its replay
-        goes on."""
+        """A look at a line was carried out, or as far as could be. What a controller that is gone left scaled is put
+        back, unless its replay goes on."""
 
     async def close(self, seconds: float) -> bool:
         """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""

@@ -94,9 +94,15 @@ class RunWatcher:
     def ended(self, journal: KeptJournal, verdict: Verdict) -> None:
         """The run came to its end, or is looked at while it is not carried out.
 
-        Of its cells those are kept that were void: many ended runs are known for as long as this process leads.
+        Its journal is let go, and of its cells those are kept that were void: many ended runs are known for as long as
+        this process leads.
         """
+        self.let_go()
         self._put(*_tail(journal), replace(verdict, cells=tuple(v for v in verdict.cells if v.cell_class is None)))
+
+    def let_go(self) -> None:
+        """Nothing is carried out now: no journal is kept in memory."""
+        self._journal = None
 
     def _put(
         self, rows: int, head: str, verdict: Verdict | None = None, waits: tuple[str, float | None] = ("", None)

@@ -78,13 +78,15 @@ class ThreadWorks:
             elif replay.ask(asked):
                 self._give_thread(replay)
 
-    def stop(self, key: str, why: str) -> None:
+    def stop(self, line_uid: str, key: str, why: str) -> None:
         """End it at the next await; what is in its store stays. Nothing where none runs."""
-        for replay in self._of(key):
-            with self._lock:
-                if replay in self._waiting:
-                    self._waiting.remove(replay)
-            replay.stop(why)
+        with self._lock:
+            replay = self._replays.get((line_uid, key))
+            if replay is None:
+                return
+            if replay in self._waiting:
+                self._waiting.remove(replay)
+        replay.stop(why)
 
     def record(self, order: RecordOverride, observed: Observed) -> None:
         """Write a person's override into its journal, now or when it is next open: also where the work ended in an
@@ -92,10 +94,10 @@ class ThreadWorks:
         with self._lock:
             if self._closed:
                 return
-            known = self._of(order.work) or [self._at_rest(order.work, observed)]
-            for replay in known:
-                if replay.record(order.event):
-                    self._give_thread(replay)
+            known = self._replays.get((str(observed.snapshot.line["metadata"]["uid"]), order.work))
+            replay = known or self._at_rest(order.work, observed)
+            if replay.record(order.event):
+                self._give_thread(replay)
 
     def _at_rest(self, key: str, observed: Observed) -> Replay:
         """Work of an earlier term, of which nothing is wanted but its journal."""
@@ -144,10 +146,6 @@ class ThreadWorks:
                 await self._all_ended.wait()
         return not self._threads
 
-    def _of(self, key: str) -> list[Replay]:
-        with self._lock:
-            return [replay for (_, name), replay in self._replays.items() if name == key]
-
     def _give_thread(self, replay: Replay) -> None:
         if self._threads >= self._settings.most_at_once:
             if replay not in self._waiting:
@@ -155,13 +153,14 @@ class ThreadWorks:
                 replay.waits_for_turn()
             return
         self._threads += 1
-        replay.begin(self._freed)
+        if not replay.begin(self._freed):
+            self._threads -= 1
 
     def _freed(self) -> None:
         """A thread has ended: the one that waits longest has the next."""
         with self._lock:
             self._threads -= 1
-            if self._waiting and not self._closed:
+            while self._waiting and not self._closed and self._threads < self._settings.most_at_once:
                 self._give_thread(self._waiting.popleft())
             if self._closed and not self._threads:
                 with suppress(RuntimeError):
