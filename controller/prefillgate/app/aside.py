@@ -69,9 +69,14 @@ class Aside:
                 await asyncio.wait({ended})
             except asyncio.CancelledError:
                 if may_be_cancelled and not interrupted:
-                    self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+                    self.loop.call_soon_threadsafe(_cancel, tasks)
                 interrupted = True
         return ended, interrupted
+
+
+def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
 
 
 def _hand_over(task: asyncio.Task[Any], told: concurrent.futures.Future[Any]) -> None:
