@@ -161,7 +161,7 @@ class Apart:
                 await self.pods.at_last(ref.key, lambda: self.pods.put_back(ref, mine=True))
 
     async def _take_out(self, drain: Drain) -> None:
-        """Counted before and after: another line may have taken one out at the same moment."""
+        """Only while enough others serve; `_out` counts again, for another one may have gone at the same moment."""
         ref = drain.ref
         pod = await self._serving(drain)
         gates = [each.get("conditionType") for each in (pod.get("spec") or {}).get("readinessGates") or ()]
@@ -173,7 +173,6 @@ class Apart:
         if label(pod, APART_LABEL) is not None:
             raise CouldNotMeasure(f"pod {ref.key} is put aside for another replay")
         await self.pods.take_out(ref, uid_of(pod))
-        await self._serving(drain)
 
     async def _serving(self, drain: Drain) -> Object:
         """The pod, while enough others serve. Raises `CouldNotMeasure` where they do not."""

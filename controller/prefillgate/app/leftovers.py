@@ -34,10 +34,17 @@ class Leftovers:
 
     async def sweep(self, namespaces: tuple[str, ...] = ()) -> None:
         """At once, whenever it is due, and again where something is left, as long as we lead."""
+        try:
+            await self._again_and_again(namespaces or (None,))
+        finally:
+            for namespace in namespaces or (None,):
+                self.trouble(_scope(namespace), None)  # it is the next leader's
+
+    async def _again_and_again(self, namespaces: tuple[str | None, ...]) -> None:
         failures, rng = 0, random.Random()
         while self.pods.leads():
             self.due.clear()
-            found = [await self._sweep(namespace) for namespace in namespaces or (None,)]
+            found = [await self._sweep(namespace) for namespace in namespaces]
             self.cause = "; ".join(text for text in found if text)[:500]
             self.swept.set()
             failures = failures + 1 if self.cause else 0
@@ -47,7 +54,6 @@ class Leftovers:
 
     async def _sweep(self, namespace: str | None) -> str:
         """One namespace (None: all); why something is left in it, empty where nothing is."""
-        scope = "pods put aside" if namespace is None else f"pods put aside in {namespace}"
         left: list[str] = []
         try:
             found = (await self.pods.kube.list(Query(PODS, namespace, labels=APART_LABEL))).items
@@ -66,7 +72,7 @@ class Leftovers:
                 left.append(f"pod {ref.key}: {type(error).__name__}: {error}")
                 self.cause = left[-1]
         text = "; ".join(left)
-        self.trouble(scope, text or None)
+        self.trouble(_scope(namespace), text or None)
         return text
 
     async def _tidied(self, ref: Ref, pod: Object) -> None:
@@ -76,3 +82,7 @@ class Leftovers:
             self.pods.check_leading()
             with suppress(Conflict):  # the name has gone to another pod
                 await self.pods.kube.delete(ref, uid_of(pod))
+
+
+def _scope(namespace: str | None) -> str:
+    return "pods put aside" if namespace is None else f"pods put aside in {namespace}"
