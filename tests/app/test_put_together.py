@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from prefillgate.api.kinds.names import APART_LABEL
 from prefillgate.app.work import ThreadWorks
 from prefillgate.core.journal import CellMeasured
 from prefillgate.evidence import StoreError, read_store
-from prefillgate.kube.objects import CONFIG_MAPS, REPLAY_SETS, SERVING_LINES, Kind
+from prefillgate.kube.objects import CONFIG_MAPS, PODS, REPLAY_SETS, SERVING_LINES, Kind
 from tests.support.controllers import Controller
-from tests.support.fake_api import FakeApi
+from tests.support.fake_api import FakeApi, Fault
 from tests.support.fake_api.store import Object, Write
 from tests.support.manual_clock import until
 from tests.support.runs import write_set
@@ -73,6 +74,21 @@ async def test_a_replay_set_on_the_volume_is_found_in_its_folder(
     controller(real=True, replay_sets=str(tmp_path / "sets")).start()
     await until(lambda: status(fake, REPLAY_SETS, "a").get("cases"))
     assert status(fake, REPLAY_SETS, "a")["cases"] == 4
+
+
+async def test_a_pod_that_cannot_be_put_back_is_named_in_the_log_and_makes_the_controller_troubled_until_it_is(
+    fake: FakeApi, controller: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(fake, PODS, "left", metadata={"name": "left", "namespace": "default", "labels": {APART_LABEL: "scratch"}})
+    refusal = fake.fail(Fault("status", "delete", "pods", times=10_000, code=403, reason="Forbidden"))
+    one = controller(real=True).start()
+    await until(lambda: "trouble: pods put aside" in one.process.ready().lines)
+    refusal.times = 0
+    await until(lambda: not fake.store.select(fake._of(PODS), "default"))
+    await until(lambda: "trouble: pods put aside" not in one.process.ready().lines)
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines() if "pods put aside" in line]
+    assert [each["event"] for each in said] == ["apart_trouble", "trouble_over"]
+    assert "pod default/left: Forbidden" in said[0]["message"]
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,11 @@ def asked(tmp_path: Path) -> Asked:
 
 def test_a_pod_has_all_of_the_template_s_spec_that_a_pod_of_its_own_can_have(asked: Asked) -> None:
     before = copy.deepcopy(TEMPLATE)
-    pod = scratch_pod(asked, OLD, TEMPLATE)
+    pod = scratch_pod(asked, OLD, TEMPLATE, 7)
     spec = TEMPLATE["spec"]
     assert pod["spec"] == {"containers": spec["containers"], "nodeSelector": spec["nodeSelector"]}
     assert pod["metadata"]["labels"] == {"prefillgate.io/apart": "scratch", "prefillgate.io/line": "llm"}
-    assert pod["metadata"]["annotations"] == {"checksum/config": "1"}
+    assert pod["metadata"]["annotations"] == {"checksum/config": "1", "prefillgate.io/apart-term": "7"}
     pod["spec"]["containers"][0]["args"].append("--more")
     assert before == TEMPLATE
 
@@ -51,11 +51,11 @@ def test_it_is_owned_by_its_rollout_and_without_one_by_the_line(asked: Asked) ->
     snapshot = asked.snapshot
     named = replace(snapshot.rollouts[0], thing={"metadata": {"uid": ROLLOUT_UID, "name": "llm-1"}})
     of_rollout = replace(asked, observed=replace(asked.observed, snapshot=replace(snapshot, rollouts=(named,))))
-    (owner,) = scratch_pod(of_rollout, OLD, TEMPLATE)["metadata"]["ownerReferences"]
+    (owner,) = scratch_pod(of_rollout, OLD, TEMPLATE, 7)["metadata"]["ownerReferences"]
     told = {"apiVersion": "prefillgate.io/v1alpha1", "kind": "ProfileRollout", "name": "llm-1", "uid": ROLLOUT_UID}
     assert owner == told
     floor = replace(asked, order=replace(asked.order, key="floor-1"))
-    (owner,) = scratch_pod(floor, OLD, TEMPLATE)["metadata"]["ownerReferences"]
+    (owner,) = scratch_pod(floor, OLD, TEMPLATE, 7)["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("ServingLine", "llm", LINE_UID)
 
 

@@ -62,6 +62,7 @@ class WorkSettings:
     times: LaneTimes = field(default_factory=lambda: LaneTimes(idle_timeout_seconds=IDLE_SECONDS))
     said: Callable[[Asked], Said] = lambda asked: unsaid  # who is told what a replay says
     scaling: Scaling | None = None  # for profiles that do not fit at once
+    trouble: Callable[[str, str | None], None] = lambda scope, text: None  # told of pods that cannot be put back
 
 
 @dataclass(frozen=True, slots=True)

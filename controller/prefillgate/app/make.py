@@ -54,13 +54,21 @@ def observer(around: Surroundings) -> Observer:
 
 def works(around: Surroundings, leading: Leading, changed: Changed) -> Works:
     """Who replays: threads of this process, and with a database Jobs where a line asks for them."""
-    settings = around.settings
+    settings, troubles = around.settings, around.troubles
+
+    def trouble(scope: str, text: str | None) -> None:
+        if text is None:
+            troubles.over(scope)
+        else:
+            troubles.note(scope, text, "apart_trouble")
+
     asked = WorkSettings(
         settings.store,
         settings.concurrent_replays,
         namespaces=settings.watch_namespaces,
         said=partial(said, leading.fence.token),
         scaling=Scaling(around.kube, leading.leads),
+        trouble=trouble,
     )
     threads = ThreadWorks(leading, asked, changed, kube=around.kube)
     if isinstance(settings.store, Path):

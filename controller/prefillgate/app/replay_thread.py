@@ -154,9 +154,9 @@ class Replay:
             return {}
 
     def stop(self, why: str) -> None:
-        """End it at the next await."""
+        """End it at the next await. Once is enough: it may be putting back what it put aside."""
         with self._lock:
-            if self._seen.state is not WorkState.RUNNING:
+            if self._seen.state is not WorkState.RUNNING or self._stopped is not None:
                 return
             self._stopped = why
             if self._living:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from prefillgate.api.kinds.names import APART_LABEL, API_VERSION, LINE_LABEL, LONGEST_LINE_NAME, SCRATCH
+from prefillgate.api.kinds.names import APART_LABEL, APART_TERM, API_VERSION, LINE_LABEL, LONGEST_LINE_NAME, SCRATCH
 from prefillgate.app.orders import Asked, Unusable, short
 from prefillgate.kube.objects import REPLICA_SETS, Kind, Object, Query
 
@@ -67,8 +67,11 @@ def scratch_name(line: str, work: str, digest: str) -> str:
     return f"{line[:LONGEST_LINE_NAME].rstrip('.-')}-scratch-{known}"
 
 
-def scratch_pod(asked: Asked, digest: str, template: Mapping[str, Any]) -> Object:
-    """The pod. It has no label of the template, so no Service selects it and no ReplicaSet takes it for its own."""
+def scratch_pod(asked: Asked, digest: str, template: Mapping[str, Any], token: int) -> Object:
+    """The pod, made in the term of `token`.
+
+    It has no label of the template, so no Service selects it and no ReplicaSet takes it for its own.
+    """
     metadata = asked.snapshot.line["metadata"]
     spec = copy.deepcopy({key: value for key, value in template["spec"].items() if key not in _OURS_ALONE})
     annotations = (template.get("metadata") or {}).get("annotations") or {}
@@ -79,7 +82,7 @@ def scratch_pod(asked: Asked, digest: str, template: Mapping[str, Any]) -> Objec
             "name": scratch_name(metadata["name"], asked.order.key, digest),
             "namespace": metadata["namespace"],
             "labels": {APART_LABEL: SCRATCH, LINE_LABEL: metadata["name"][:63].rstrip(".-")},
-            "annotations": dict(annotations),
+            "annotations": {**annotations, APART_TERM: str(token)},
             "ownerReferences": [owner_of(asked)],
         },
         "spec": spec,

@@ -9,9 +9,11 @@ from contextlib import suppress
 from functools import partial
 
 from prefillgate.app.apart import Apart
+from prefillgate.app.apart_pods import ApartPods
 from prefillgate.app.aside import Aside
 from prefillgate.app.carrying import Carrier, WorkSettings
 from prefillgate.app.epochs import Epochs
+from prefillgate.app.leftovers import Leftovers
 from prefillgate.app.orders import Asked
 from prefillgate.app.replay_thread import Replay
 from prefillgate.app.scaling import line_ref, noted_on
@@ -48,8 +50,10 @@ class ThreadWorks:
         self._epochs = Epochs()
         aside, self._sweeping = None, None
         if kube is not None:
-            apart = Apart(kube, self.present_epoch)
-            aside, self._sweeping = Aside(apart, self._loop), self._loop.create_task(apart.sweep(settings.namespaces))
+            pods = ApartPods(kube, leading.fence.token, leading.leads)
+            left = Leftovers(pods, settings.trouble)
+            aside = Aside(Apart(pods, self.present_epoch, left), self._loop)
+            self._sweeping = self._loop.create_task(left.sweep(settings.namespaces))
         self._carrier = Carrier(leading, settings, self._epochs, self._clock, aside)
         self._lock = threading.RLock()
         self._replays: dict[Key, Replay] = {}

@@ -38,6 +38,7 @@ USABLE_BY_GATE = "gate"
 
 APART_LABEL = f"{GROUP}/apart"  # on pods that a replay asks alone: made for it, or taken out of their Services
 SCRATCH, DRAINED = "scratch", "drained"
+APART_TERM = f"{GROUP}/apart-term"  # on the same pods, an annotation: the token of the term that put them aside
 PROMOTED_CONDITION = f"{GROUP}/promoted"  # the readiness gate of a pod
 
 LONGEST_LINE_NAME = 40  # a rollout's and a Job's name is made of it and has at most 63 characters
