@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from prefillgate.api.kinds.arms import PodsEndpoint
+from prefillgate.api.kinds.arms import Arm, PodsEndpoint
+from prefillgate.app.observe.arms import available
 from prefillgate.app.observe.pods import (
     epoch_of,
     is_ready,
@@ -17,7 +18,10 @@ from prefillgate.app.observe.pods import (
     stuck,
     trouble_of,
     unavailable,
+    wants_none,
 )
+from prefillgate.app.observe.slots import SlotFound
+from prefillgate.reconcile.snapshot import ArmSeen, Slot
 
 BY_NAME = PodsEndpoint.model_validate({"portName": "http"})
 RUNNING = {"running": {"startedAt": "2026-11-30T10:00:00Z"}}
@@ -186,6 +190,55 @@ def test_an_arm_is_unavailable_once_every_pod_of_it_is_in_lasting_trouble() -> N
     assert both == "pod engine-1, and 1 more like it: container server: CrashLoopBackOff"
     leaving = {**starting, "metadata": {**starting["metadata"], "deletionTimestamp": "now"}}
     assert unavailable([crashing, leaving], "server") is not None
+
+
+OWNED = [{"kind": "ReplicaSet", "name": "engine", "uid": "r1", "controller": True}]
+
+
+@pytest.mark.parametrize(
+    "reason", ["Evicted", "NodeShutdown", "Preempted", "OutOfcpu", "UnexpectedAdmissionError", None]
+)
+def test_what_is_left_of_a_pod_that_the_cluster_ended_says_nothing_of_the_profile(reason: str | None) -> None:
+    ended = pod(phase="Failed", reason=reason, containerStatuses=[])
+    ended["metadata"]["ownerReferences"] = OWNED
+    crashing = pod(waiting("CrashLoopBackOff"))
+    assert unavailable([ended], "server") is None
+    assert unavailable([ended, pod(waiting("ContainerCreating"))], "server") is None
+    assert unavailable([crashing, ended], "server") == "pod engine-1: container server: CrashLoopBackOff"
+    crashing["metadata"]["ownerReferences"] = OWNED
+    assert unavailable([crashing], "server") is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "owners", "lasting"),
+    [("Always", OWNED, False), ("Never", OWNED, True), ("OnFailure", OWNED, True), ("Always", [], True)],
+)
+def test_a_pod_that_nobody_starts_again_has_failed_for_good(policy: str, owners: list[Any], lasting: bool) -> None:
+    ended = pod(phase="Failed", reason="Error")
+    ended["spec"]["restartPolicy"] = policy
+    ended["metadata"]["ownerReferences"] = owners
+    assert (unavailable([ended], "server") is not None) is lasting
+
+
+def test_no_pod_is_missing_of_a_workload_that_wants_none() -> None:
+    assert wants_none({"spec": {"replicas": 0}})
+    assert not wants_none({"spec": {"replicas": 1}})
+    assert not wants_none({"spec": {}})
+    assert not wants_none(None)
+
+
+@pytest.mark.parametrize(("replicas", "lost"), [(0, False), (1, True)])
+def test_an_arm_that_was_scaled_to_nothing_is_never_unavailable(replicas: int, lost: bool) -> None:
+    crashing = pod(waiting("CrashLoopBackOff"))
+    owner = {
+        "spec": {"replicas": replicas},
+        **workload("Progressing", "False", "ProgressDeadlineExceeded"),
+    }
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "engine"}
+    arm = Arm.model_validate({"workloadRef": ref, "endpoint": {"url": "http://a"}})
+    slot = SlotFound(Slot.CANDIDATE, arm, "ns", workload=owner)
+    found = available(ArmSeen("sha256:a"), slot, [crashing], newest=True)
+    assert (found.unavailable is not None) is lost
 
 
 def test_a_message_is_one_line_and_bounded() -> None:

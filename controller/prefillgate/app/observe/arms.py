@@ -10,7 +10,16 @@ from typing import Any
 
 from prefillgate.api.kinds.arms import Endpoint, PodsEndpoint
 from prefillgate.app.observe.config import ConfigMaps
-from prefillgate.app.observe.pods import epoch_of, is_leaving, refused_pods, server_of, started_at, stuck, unavailable
+from prefillgate.app.observe.pods import (
+    epoch_of,
+    is_leaving,
+    refused_pods,
+    server_of,
+    started_at,
+    stuck,
+    unavailable,
+    wants_none,
+)
 from prefillgate.app.observe.services import Services
 from prefillgate.app.observe.slots import PodFound, SlotFound
 from prefillgate.core.cells import BASELINE, CANDIDATE
@@ -98,7 +107,7 @@ class Sorting:
         if endpoint.pods is not None:
             serving = (pod for pod in pods if not is_leaving(pod) and _role(pod) in (None, "0"))  # a group's leader
             servers = tuple(server_of(pod, endpoint.pods, slot.container) for pod in serving)
-            return self._available(replace(arm, servers=servers), slot, pods, said)
+            return available(replace(arm, servers=servers), slot, pods, said)
         if not said:
             if slot.workload is None or not wanted.is_baseline:
                 return None
@@ -108,7 +117,7 @@ class Sorting:
             )
             return replace(arm, unreachable=why)
         arm = await self._behind(arm, slot, pods)
-        return self._available(arm, slot, pods, said)
+        return available(arm, slot, pods, said)
 
     async def _behind(self, arm: ArmSeen, slot: SlotFound, pods: Sequence[Object]) -> ArmSeen:
         """The one server of a URL or a Service, with what stands behind it."""
@@ -124,18 +133,6 @@ class Sorting:
         if len(ready) > 1:
             notes = (*notes, f"{url} stands before {len(ready)} pods: lives of several servers mix")
         return replace(arm, servers=(ServerSeen(url, url, bool(ready) or slot.workload is None, epoch),), notes=notes)
-
-    def _available(self, arm: ArmSeen, slot: SlotFound, pods: Sequence[Object], newest: bool) -> ArmSeen:
-        if arm.ready:
-            return arm
-        why = unavailable(pods, slot.container)
-        if why is None and newest:
-            why = stuck(slot.workload)
-        notes = arm.notes
-        refused = refused_pods([slot.workload] if slot.workload is not None and newest else [])
-        if refused is not None:
-            notes = (*notes, f"pods cannot be made: {refused}")
-        return replace(arm, unavailable=why, notes=notes)
 
     def _pods(self, wanted: _Wanted, slot: SlotFound, said: bool) -> tuple[tuple[Object, ...], tuple[str, ...]]:
         """The pods of a slot that run the profile, and of those of neither arm which and why."""
@@ -208,6 +205,20 @@ class _Wanted:
         """Whether the slot's workload says this profile now."""
         mine = self.baseline if self.is_baseline else self.candidate
         return slot.profile is not None and mine is not None and slot.profile.digest in (mine.digest, self.digest)
+
+
+def available(arm: ArmSeen, slot: SlotFound, pods: Sequence[Object], newest: bool) -> ArmSeen:
+    """The arm with why it takes no requests and will not by waiting; nothing of a workload that wants no pods."""
+    if arm.ready or wants_none(slot.workload):
+        return arm
+    why = unavailable(pods, slot.container)
+    if why is None and newest:
+        why = stuck(slot.workload)
+    notes = arm.notes
+    refused = refused_pods([slot.workload] if slot.workload is not None and newest else [])
+    if refused is not None:
+        notes = (*notes, f"pods cannot be made: {refused}")
+    return replace(arm, unavailable=why, notes=notes)
 
 
 def _together(pod: PodFound, slot: SlotFound, own: Mapping[str, frozenset[str] | str]) -> frozenset[str]:

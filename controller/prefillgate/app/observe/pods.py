@@ -9,6 +9,7 @@ from typing import Any
 from prefillgate.api.errors import clean
 from prefillgate.api.kinds.arms import PodsEndpoint
 from prefillgate.api.kinds.moments import seconds_of
+from prefillgate.app.observe.trims import controller
 from prefillgate.kube.objects import Object, condition, name_of, uid_of
 from prefillgate.reconcile.snapshot import ServerSeen
 
@@ -116,13 +117,28 @@ def trouble_of(pod: Mapping[str, Any], container: str) -> PodTrouble | None:
 
 def unavailable(pods: Sequence[Mapping[str, Any]], container: str) -> str | None:
     """Why an arm with these pods takes no requests and will not by waiting; None where one may yet."""
-    staying = [pod for pod in pods if "deletionTimestamp" not in _of(pod, "metadata")]
+    staying = [pod for pod in pods if "deletionTimestamp" not in _of(pod, "metadata") and not was_taken(pod)]
     found = [(pod, trouble_of(pod, container)) for pod in staying]
     if not found or not all(trouble is not None and trouble.lasting for _, trouble in found):
         return None
     pod, trouble = found[-1]
     more = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
     return f"pod {name_of(pod)}{more}: {trouble.said if trouble is not None else ''}"
+
+
+def was_taken(pod: Mapping[str, Any]) -> bool:
+    """Whether it ended by the cluster's doing (evicted, preempted, its node gone or full), and another comes for it.
+
+    A kubelet starts what has ended again under restartPolicy Always (of a pod whose spec is not kept it is that): a
+    profile that crashes leaves no Failed pod there. What is left of such a pod says nothing of the profile.
+    """
+    restarts = _of(pod, "spec").get("restartPolicy") in (None, "Always")
+    return restarts and _of(pod, "status").get("phase") == "Failed" and controller(pod) is not None
+
+
+def wants_none(workload: Mapping[str, Any] | None) -> bool:
+    """Whether a workload was scaled to no pods: then none is missing."""
+    return workload is not None and _of(workload, "spec").get("replicas") == 0
 
 
 def stuck(workload: Mapping[str, Any] | None) -> str | None:
