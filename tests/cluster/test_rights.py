@@ -166,7 +166,7 @@ def test_nothing_that_the_controller_does_is_refused_and_it_may_do_nothing_that_
     assert refused == []
     spare = granted() - used(cluster, earlier)
     assert spare == set().union(*NOT_SEEN_HERE.values())
-    assert used(cluster) <= granted()
+    assert used(cluster, earlier) <= granted()
 
 
 def test_what_is_granted_changes_pods_alone_of_what_is_others_and_lists_no_secret() -> None:
