@@ -180,6 +180,8 @@ async def test_a_transient_failure_is_tried_again_and_told_once(
     put(fake, "a")
     fake.fail(fault)
     one = controller().start()
+    failed = ("reconcile_errors_total", {"kind": "ServingLine", "error": "Transient"})
+    await until(lambda: (value(one, failed[0], **failed[1]) or 0) >= 1)  # told of before it is over
     await until(lambda: fault.times == 0 and written(fake, "a") and not one.process._troubles.standing)
     rows = logged(capsys)
     told = [row["event"] for row in rows if row["event"] in ("api_server_trouble", "trouble_over")]
