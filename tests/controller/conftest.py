@@ -27,6 +27,7 @@ def gated_plane(cluster_plane: ControlPlane) -> ControlPlane:
 @pytest.fixture(scope="module")
 def gate(gated_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
     """One controller for the tests of a file."""
+    install_rights(gated_plane)  # other files give them to the account of a controller in a pod
     one = Gate(gated_plane, tmp_path_factory.mktemp("gate"))
     try:
         yield one.start()
