@@ -118,11 +118,6 @@ class Replay:
         with self._lock:
             return self._living
 
-    def waits_since(self, then: float) -> bool:
-        """Whether it has only waited since that moment, or longer."""
-        since = self._watcher.progress.waiting_since
-        return self.living and since is not None and since <= then
-
     @property
     def wanted(self) -> bool:
         """Whether it is still to be carried out."""

@@ -24,9 +24,6 @@ from prefillgate.reconcile.snapshot import WorkKind, WorkSeen
 from prefillgate.replay.clock import Clock, SystemClock
 
 MOST_KNOWN = 20_000  # pieces of work: of a thousand lines with a long history
-WAITS_LONG_SECONDS = 60.0
-MOST_THAT_WAIT = 256  # replays beyond the limit, while others only wait
-QUEUE_LOOK_SECONDS = 5.0
 ENDING = "the controller ends"
 
 
@@ -61,8 +58,7 @@ class ThreadWorks:
         self._lock = threading.RLock()
         self._replays: dict[Key, Replay] = {}
         self._waiting: deque[Replay] = deque()
-        self._at_work: set[Replay] = set()  # those that have a thread
-        self._queue = self._loop.create_task(self._mind_the_queue())
+        self._threads = 0
         self._all_ended = asyncio.Event()
         self._closed = False
 
@@ -142,56 +138,35 @@ class ThreadWorks:
         """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""
         if self._sweeping is not None:
             self._sweeping.cancel()
-        self._queue.cancel()
         with self._lock:
             self._closed = True
             self._waiting.clear()
             for replay in self._replays.values():
                 replay.stop(ENDING)
-            if not self._at_work:
+            if not self._threads:
                 return True
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._all_ended.wait()
-        return not self._at_work
+        return not self._threads
 
     def _give_thread(self, replay: Replay) -> None:
-        if not self._has_room():
+        if self._threads >= self._settings.most_at_once:
             if replay not in self._waiting:
                 self._waiting.append(replay)
                 replay.waits_for_turn()
             return
-        self._at_work.add(replay)
-        if not replay.begin(partial(self._freed, replay)):
-            self._at_work.discard(replay)
+        self._threads += 1
+        if not replay.begin(self._freed):
+            self._threads -= 1
 
-    def _has_room(self) -> bool:
-        """Whether one more may run. One that has long waited for a server to be idle, or for what production is left
-        of an hour, loads nobody and is not counted: it may wait for days."""
-        most, now = self._settings.most_at_once, self._clock.now()
-        if len(self._at_work) < most:
-            return True
-        if len(self._at_work) >= most + MOST_THAT_WAIT:
-            return False
-        return sum(not each.waits_since(now - WAITS_LONG_SECONDS) for each in self._at_work) < most
-
-    async def _mind_the_queue(self) -> None:
-        """That some have long waited is told by nobody."""
-        while True:
-            await asyncio.sleep(QUEUE_LOOK_SECONDS)
-            with self._lock:
-                self._begin_next()
-
-    def _begin_next(self) -> None:
-        while self._waiting and not self._closed and self._has_room():
-            self._give_thread(self._waiting.popleft())
-
-    def _freed(self, replay: Replay) -> None:
+    def _freed(self) -> None:
         """A thread has ended: the one that waits longest has the next."""
         with self._lock:
-            self._at_work.discard(replay)
-            self._begin_next()
-            if self._closed and not self._at_work:
+            self._threads -= 1
+            while self._waiting and not self._closed and self._threads < self._settings.most_at_once:
+                self._give_thread(self._waiting.popleft())
+            if self._closed and not self._threads:
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._all_ended.set)
 
