@@ -45,16 +45,21 @@ def leads(gate: Gate) -> bool:
     return gate.total("prefillgate_leading") == 1
 
 
-def test_the_leader_is_killed_and_the_other_goes_on_with_its_replay(
-    two: tuple[Gate, Gate], namespace: Namespace, tmp_path: Path
-) -> None:
-    leader, other = two
-    line = GatedLine(namespace, leader, tmp_path)
+def in_a_replay(line: GatedLine) -> GatedLine:
+    """The line, four requests into the replay of its candidate."""
     line.set_up()
     line.apply()
     line.ready()
     line.serve("green", "--seed", "2", "--time-scale", "0.1")
     line.until(lambda: len(line.truth("green")) >= 4)
+    return line
+
+
+def test_the_leader_is_killed_and_the_other_goes_on_with_its_replay(
+    two: tuple[Gate, Gate], namespace: Namespace, tmp_path: Path
+) -> None:
+    leader, other = two
+    line = in_a_replay(GatedLine(namespace, leader, tmp_path))
     assert (leads(leader), leads(other)) == (True, False)
     leader.kill9()
     line.gate = other
@@ -70,12 +75,7 @@ def test_a_leader_that_is_stopped_hands_over_at_once_and_a_third_one_waits(
     two: tuple[Gate, Gate], namespace: Namespace, tmp_path: Path
 ) -> None:
     leader, other = two
-    line = GatedLine(namespace, leader, tmp_path)
-    line.set_up()
-    line.apply()
-    line.ready()
-    line.serve("green", "--seed", "2", "--time-scale", "0.1")
-    line.until(lambda: len(line.truth("green")) >= 4)
+    line = in_a_replay(GatedLine(namespace, leader, tmp_path))
     assert leader.stop() == 0
     line.gate = other
     leader.start()
