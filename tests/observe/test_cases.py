@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import trustme
 
+from prefillgate.api.addresses import AddressRules, networks
 from prefillgate.api.kinds.replay_set_kind import ReplaySetSpec, ReplaySetStatus
-from prefillgate.app.observe.addresses import AddressRules, networks
 from prefillgate.kube.client import Kube
 from prefillgate.kube.errors import Unreachable
 from tests.observe.test_reach import answering, of, served

@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from prefillgate.api.access import Access, Held, HeldAccess
-from prefillgate.app.observe.addresses import AddressRules, networks
+from prefillgate.api.addresses import AddressRules, networks
 from prefillgate.app.observe.reach import Reach, Reached, refusal
 from prefillgate.app.observe.settings import ProbePace
 from prefillgate.reconcile.snapshot import ArmSeen, ServerSeen

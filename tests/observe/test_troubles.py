@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from prefillgate.api.addresses import AddressRules
 from prefillgate.kube.objects import Object
 from prefillgate.reconcile.snapshot import LineSnapshot
 from tests.support.cluster.fixtures import Namespace
@@ -226,6 +227,7 @@ async def test_a_secret_is_sent_to_the_server_and_stands_in_no_text(eyes: Eyes, 
     observed.append(await eyes.look(key))
     (way,) = observed[0].ways.values()
     assert way.access.held.api_key.value == PLANTED.encode()
+    assert way.access.addresses == AddressRules()  # whoever replays goes by the rules that the observer was given
     snapshot = observed[0].snapshot
     assert PLANTED not in repr(observed[0]) + repr(snapshot.slots[0].profile.document())
     assert PLANTED not in repr(eyes.observer.__dict__)

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
+from prefillgate.api.addresses import AddressRules, forbidden, networks
 from prefillgate.api.kinds.arms import Arm, WorkloadRef
 from prefillgate.api.kinds.replay_set_kind import Sampling
 from prefillgate.api.replay_set import read_line
 from prefillgate.app.observe import trims
-from prefillgate.app.observe.addresses import AddressRules, forbidden, networks, resolved
 from prefillgate.app.observe.index import Index, selects
 from prefillgate.app.observe.policies import standard
 from prefillgate.app.observe.sampling import sampled
 from prefillgate.app.observe.secrets import Secrets
 from prefillgate.app.observe.unread import no_template
 from prefillgate.core.acceptance import STANDARD
+from prefillgate.engines.judged import resolved
 from prefillgate.kube.clock import SystemClock
 
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "server", "image": "i"}]}}
@@ -124,6 +125,19 @@ def test_a_selector_means_whoever_bears_all_of_its_labels() -> None:
         ("fd00:ec2::254", "link-local or a metadata service"),
         ("100.100.100.200", "link-local or a metadata service"),
         ("224.0.0.1", "multicast"),
+        ("0.0.0.0", "machine that the controller runs on"),
+        ("0.0.0.1", "machine that the controller runs on"),
+        ("0.255.255.255", "machine that the controller runs on"),
+        ("::", "machine that the controller runs on"),
+        ("::127.0.0.1", "machine that the controller runs on"),
+        ("::ffff:0.0.0.1", "machine that the controller runs on"),
+        ("::ffff:0:127.0.0.1", "machine that the controller runs on"),
+        ("2002:7f00:1::", "machine that the controller runs on"),
+        ("2002:a9fe:a9fe::1", "link-local or a metadata service"),
+        ("64:ff9b::a9fe:a9fe", "link-local or a metadata service"),
+        ("64:ff9b:1::a9fe:a9fe", "link-local or a metadata service"),
+        ("64:ff9b::7f00:1", "machine that the controller runs on"),
+        ("2001:0:4136:e378:8000:63bf:80ff:fffe", "machine that the controller runs on"),
     ],
 )
 def test_addresses_that_only_the_controller_reaches_are_forbidden(address: str, words: str) -> None:
@@ -133,7 +147,15 @@ def test_addresses_that_only_the_controller_reaches_are_forbidden(address: str, 
 
 
 def test_addresses_of_pods_and_of_the_world_may_be_asked() -> None:
-    for address in ("10.88.0.7", "192.168.1.1", "203.0.113.9", "fd00::7", "2001:db8::1"):
+    for address in (
+        "10.88.0.7",
+        "192.168.1.1",
+        "203.0.113.9",
+        "fd00::7",
+        "2001:db8::1",
+        "1.0.0.0",
+        "64:ff9b::cb00:7109",
+    ):
         assert AddressRules().why_not(address) is None
 
 
@@ -142,6 +164,8 @@ def test_what_is_allowed_goes_before_what_is_denied() -> None:
     assert rules.why_not("127.0.0.1") is None
     assert rules.why_not("127.0.0.2") is not None
     assert rules.why_not("10.0.0.9") is None
+    assert rules.why_not("64:ff9b::a00:9") is None
+    assert rules.why_not("64:ff9b::a00:109") == "the controller's settings deny it"
     assert rules.why_not("10.0.1.9") == "the controller's settings deny it"
 
 

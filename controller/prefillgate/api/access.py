@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from prefillgate.api.addresses import AddressRules
 from prefillgate.api.errors import shown
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -44,6 +45,7 @@ class Access:
     proxy: str | None = None  # http://HOST:PORT; the environment's proxies are never used
     held: HeldAccess | None = None  # secrets in memory, each instead of its variable or file
     host_header: str | None = None  # the name to ask for where the address is not it
+    addresses: AddressRules | None = None  # each connection goes to an address that these allow
 
 
 def check_variable(name: str) -> None:

@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from prefillgate.api.addresses import AddressRules
 from prefillgate.app.carrying import WorkSettings
 from prefillgate.app.jobs import JobPlace, JobWorks
 from prefillgate.app.logs import logger
 from prefillgate.app.loop import API_SERVER
-from prefillgate.app.observe.addresses import AddressRules
 from prefillgate.app.observe.observer import ClusterObserver
 from prefillgate.app.observe.settings import ObserveSettings, ProbePace
 from prefillgate.app.orders import Asked

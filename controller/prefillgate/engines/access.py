@@ -34,6 +34,8 @@ def engine_options(access: Access, model: str | None, environment: Mapping[str, 
     ours, to_proxy = _sorted_out(headers)
     if to_proxy and access.proxy is None:
         raise AccessError(f"header file {access.header_file} has Proxy-Authorization, and no proxy is named")
+    if access.proxy is not None and access.addresses is not None:
+        raise AccessError(f"proxy {access.proxy}: it would resolve names by itself, and addresses are to be judged")
     return EngineOptions(
         api_key=key,
         model=model,
@@ -41,6 +43,7 @@ def engine_options(access: Access, model: str | None, environment: Mapping[str, 
         headers=ours,
         proxy=access.proxy,
         proxy_headers=to_proxy,
+        addresses=access.addresses,
     )
 
 

@@ -8,9 +8,10 @@ import httpx
 
 from prefillgate.engines.assemble import DETAIL_LIMIT, Failure
 from prefillgate.engines.base import EngineError, TerminalEngineError, TransientEngineError
+from prefillgate.engines.judged import ForbiddenAddress
 from prefillgate.report.clean import one_line
 
-_TERMINAL = frozenset({"Tls", "NotHttp", "TooLong", "BadEncoding", "BadRequest"})
+_TERMINAL = frozenset({"Tls", "NotHttp", "TooLong", "BadEncoding", "BadRequest", "AddressForbidden"})
 _PROXY_FORBIDS = ("401", "403", "405", "407")  # of a tunnel: asking again brings the same
 CREDENTIALS_FOR_PROXY = "the proxy asks for credentials: a line `Proxy-Authorization: Basic ...` in a header file"
 _CERTIFICATE_HINTS = (
@@ -46,6 +47,8 @@ def failure_of(error: Exception, proxy: str | None = None) -> tuple[Failure, boo
     if isinstance(error, httpx.ProxyError):
         hint = f" ({CREDENTIALS_FOR_PROXY})" if words.startswith("407") else ""
         return Failure("Proxy", f"the proxy {proxy} opens no way to the server: {words}{hint}"), False
+    if isinstance(error, ForbiddenAddress):
+        return Failure("AddressForbidden", words), False
     if isinstance(error, httpx.ConnectTimeout | httpx.ConnectError):
         return _no_connection(error, words, proxy), False
     if isinstance(error, TimeoutError | httpx.TimeoutException):

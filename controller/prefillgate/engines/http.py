@@ -24,6 +24,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 
 from prefillgate import __version__
+from prefillgate.api.addresses import AddressRules
 from prefillgate.engines.assemble import DETAIL_LIMIT, Failure, error_message
 from prefillgate.engines.base import Body, EngineError, TerminalEngineError, TransientEngineError
 from prefillgate.engines.failures import (
@@ -34,6 +35,7 @@ from prefillgate.engines.failures import (
     engine_error,
     failure_of,
 )
+from prefillgate.engines.judged import JudgedTransport
 from prefillgate.engines.secrets import Secrets
 from prefillgate.report.clean import one_line
 
@@ -63,6 +65,7 @@ class EngineOptions:
     probe_timeout_seconds: float = 600.0
     attempts: int = 4  # of the idempotent questions of discovery
     max_reply_bytes: int = 64 * 1024 * 1024
+    addresses: AddressRules | None = None  # each connection goes to an address that these allow
     probe_words: int = 380  # about as many tokens; ENGINES.md section 1 asks for 300 to 600
 
 
@@ -158,6 +161,11 @@ class HttpLane:
         if self.url.startswith("http://") and options.ssl_context is None:
             # Loading the system's certificates costs more than a short run's requests; plain HTTP needs none.
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        limits = httpx.Limits(max_keepalive_connections=0)
+        judged: httpx.AsyncBaseTransport | None = None
+        if options.addresses is not None:
+            plain = httpx.AsyncHTTPTransport(verify=verify, trust_env=False, limits=limits)
+            judged = JudgedTransport(options.addresses, plain)
         self._client = httpx.AsyncClient(
             headers=headers,
             proxy=None if options.proxy is None else httpx.Proxy(options.proxy, headers=list(options.proxy_headers)),
@@ -165,7 +173,8 @@ class HttpLane:
             verify=verify,
             trust_env=False,
             follow_redirects=False,
-            limits=httpx.Limits(max_keepalive_connections=0),
+            limits=limits,
+            transport=judged,
             timeout=httpx.Timeout(options.read_timeout_seconds, connect=options.connect_timeout_seconds),
         )
         return self

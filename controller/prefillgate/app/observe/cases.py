@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from prefillgate.api.access import Access, HeldAccess
+from prefillgate.api.addresses import AddressRules
 from prefillgate.api.errors import ReplaySetError
 from prefillgate.api.kinds.replay_set_kind import ConfigMapCases, ReplaySetSpec, UrlCases, VolumeCases
-from prefillgate.app.observe.addresses import AddressRules
 from prefillgate.app.observe.fetching import NotFetched, fetched
 from prefillgate.app.observe.held import Held
 from prefillgate.app.observe.sampling import sampled

@@ -243,7 +243,8 @@ class ClusterObserver:
         ways: dict[str, Way] = {}
         access = {}
         for slot in asked.slots:
-            access[slot], wrong = await self._secrets.access(asked.namespace, asked.arm(slot), f"spec.{slot}")
+            secret, wrong = await self._secrets.access(asked.namespace, asked.arm(slot), f"spec.{slot}")
+            access[slot] = replace(secret, addresses=self._settings.addresses)  # of probes and replays alike
             troubles.update(dict.fromkeys(wrong))
         arms: list[ArmSeen | None] = []
         for arm in (found.baseline, found.candidate):

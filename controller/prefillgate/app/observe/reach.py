@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 import httpx
 
 from prefillgate.api.access import Access
-from prefillgate.app.observe.addresses import AddressRules, forbidden, resolved
+from prefillgate.api.addresses import AddressRules, forbidden
 from prefillgate.app.observe.settings import ProbePace
 from prefillgate.engines.access import AccessError, engine_options
 from prefillgate.engines.base import EngineError
 from prefillgate.engines.http import HttpLane
+from prefillgate.engines.judged import ForbiddenAddress, NameNotFound, resolved
 from prefillgate.kube.backoff import Backoff
 from prefillgate.kube.clock import Clock
 from prefillgate.reconcile.snapshot import ArmSeen, ServerSeen
@@ -157,6 +158,9 @@ def _cause(error: EngineError, url: str) -> str:
     chain = tuple(_chain(error))
     if any(isinstance(each, ssl.SSLWantReadError) for each in chain):
         return "connected, but no TLS handshake: what answers there may speak no TLS, then scheme: HTTP is wanted."
+    told = next((each for each in chain if isinstance(each, ForbiddenAddress | NameNotFound)), None)
+    if told is not None:
+        return str(told)
     tls = next((each for each in chain if isinstance(each, ssl.SSLError)), None)
     if tls is not None:
         return _of_tls(tls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from prefillgate.app.observe.addresses import AddressRules
+from prefillgate.api.addresses import AddressRules
 from prefillgate.kube.reflector import Pace
 
 

@@ -7,7 +7,6 @@ them), metadata services elsewhere, unspecified and multicast addresses. Names a
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -18,6 +17,13 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _METADATA = tuple(
     ipaddress.ip_network(each) for each in ("169.254.0.0/16", "fd00:ec2::254/128", "100.100.100.200/32", "fe80::/10")
 )
+_THIS_MACHINE = (ipaddress.ip_network("0.0.0.0/8"),)  # "this host", RFC 1122 section 3.2.1.3; some systems connect
+# IPv6 addresses that end in an IPv4 one: as-is (RFC 4291 2.5.5), translated (RFC 2765, RFC 6052, RFC 8215).
+_ENDING_IN_IPV4 = tuple(
+    ipaddress.IPv6Network(each)
+    for each in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
+)
+_NO_IPV4 = (ipaddress.IPv6Address("::"), ipaddress.IPv6Address("::1"))  # of ::/96, and no IPv4 address in them
 SETTING = "--allow-address"
 
 
@@ -35,18 +41,31 @@ class AddressRules:
 
     def why_not(self, address: str) -> str | None:
         """Why an IP address must not be asked, in words; None for one that may."""
-        found: Address = ipaddress.ip_address(address.partition("%")[0])
-        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
-        if _within(found, self.allowed):
+        meant = _meant(ipaddress.ip_address(address.partition("%")[0]))
+        if any(_within(each, self.allowed) for each in meant):
             return None
+        return next((why for each in meant if (why := self._why_not(each)) is not None), None)
+
+    def _why_not(self, found: Address) -> str | None:
         if _within(found, self.denied):
             return "the controller's settings deny it"
         if _within(found, _METADATA) or found.is_link_local:
             return "it is link-local or a metadata service"
-        if found.is_loopback or found.is_unspecified:
+        if found.is_loopback or found.is_unspecified or _within(found, _THIS_MACHINE):
             return "it is the machine that the controller runs on"
         return "it is a multicast address" if found.is_multicast else None
+
+
+def _meant(address: Address) -> tuple[Address, ...]:
+    """An address, and the IPv4 ones that a packet to it may end at: mapped, compatible, NAT64, 6to4, Teredo."""
+    if isinstance(address, ipaddress.IPv4Address) or address in _NO_IPV4:
+        return (address,)
+    inner: list[Address] = [*(address.teredo or ())]
+    if address.sixtofour is not None:
+        inner.append(address.sixtofour)
+    if any(address in each for each in _ENDING_IN_IPV4):
+        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return (address, *inner)
 
 
 def _within(address: Address, where: Sequence[Network]) -> bool:
@@ -62,17 +81,3 @@ def forbidden(url: str, addresses: Iterable[str], rules: AddressRules) -> str | 
             named = host if host == address else f"{host} is {address}, and"
             return f"{named} must not be asked: {why}. {SETTING} {address} allows it to the controller."
     return None
-
-
-def resolved(url: str) -> tuple[str, ...]:
-    """The addresses of a URL's host; empty where its name is not known. Looks the name up, which blocks."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return (str(ipaddress.ip_address(host)),)
-    except ValueError:
-        pass
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return ()
-    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
