@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from prefillgate.kube.objects import Object
+from prefillgate.reconcile.seen import view_of
 from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, Slot
 from tests.observe.test_deployments import promoted_status, serving
 from tests.support.cluster.fixtures import Namespace
@@ -140,3 +141,26 @@ async def test_every_change_of_a_pod_is_told_as_the_life_of_its_server_at_once(
     told = len(eyes.works.lives)
     namespace.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
     await eyes.until(key, lambda _: (url, None) in eyes.works.lives[told:])
+
+
+async def test_names_that_are_ignored_from_now_on_leave_the_promoted_profile_what_it_was(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.apply(deployment("engine", simulated(env=[{"name": "BUILD_NOTE", "value": "x"}])))
+    namespace.apply(line())
+    seen = await eyes.until(key, lambda seen: serving(seen, 1))
+    (slot,) = seen.slots
+    told: Any = promoted_status(seen)
+    assert slot.template is not None
+    own = {"reading": seen.reading, "template": slot.template.model_dump(by_alias=True, exclude_none=True)}
+    patch = json.dumps({"status": {"promotedProfile": {**dict(told["promotedProfile"]), **own}}})
+    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", patch)
+    namespace.apply(line(ignoredNames=["BUILD_NOTE"]))
+    anew = await eyes.until(key, lambda now: now if now.reading != seen.reading and serving(now, 1) else None)
+    assert anew.slots[0].profile.digest != slot.profile.digest
+    assert (anew.roles.promoted, anew.roles.candidate) == (anew.slots[0].profile.digest, None)
+    promoted = view_of(anew).promoted
+    assert promoted is not None
+    assert promoted.digest == anew.slots[0].profile.digest
+    assert anew.line["status"]["promotedProfile"]["digest"] == slot.profile.digest  # as read: it is yet to be written

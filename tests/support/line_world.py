@@ -26,6 +26,7 @@ from prefillgate.reconcile import effects as act
 from prefillgate.reconcile.effects import Effect, Plan, StartWork, Tell
 from prefillgate.reconcile.naming import book_line
 from prefillgate.reconcile.plan import plan
+from prefillgate.reconcile.rereading import reread
 from prefillgate.reconcile.roles import roles_of
 from prefillgate.reconcile.snapshot import (
     ArmSeen,
@@ -163,6 +164,7 @@ class World:
         self.notices: dict[str, Notice] = {}
         self.overrides: dict[str, HandledOverride] = {}
         self.events: list[Tell] = []
+        self.reading: str | None = None
         self.told: set[tuple[str | None, str]] = set()
         self.done: list[Effect] = []
         self.started: list[StartWork] = []
@@ -175,7 +177,9 @@ class World:
         """What the shell sees now."""
         spec, problems = read_spec(ServingLineSpec, self.line)
         slots = tuple(SlotProfile(slot, each, self.templates.get(slot)) for slot, each in self.slots.items())
-        roles = roles_of(self.line.get("status", {}), slots)
+        rollouts = tuple(self._rollouts())
+        line = reread(dict(self.line), rollouts, slots, self.reading)
+        roles = roles_of(line.get("status", {}), slots)
         baseline = None if roles.promoted is None else self.arm(roles.promoted)
         candidate = None if roles.candidate is None else self.arm(roles.candidate.profile.digest)
         floor = (
@@ -186,6 +190,7 @@ class World:
         return LineSnapshot(
             now=self.now,
             line=dict(self.line),
+            reading=self.reading,
             spec=spec,
             problems=problems,
             troubles=self.troubles,
@@ -195,7 +200,7 @@ class World:
             roles=roles,
             baseline=baseline,
             candidate=candidate,
-            rollouts=tuple(self._rollouts()),
+            rollouts=rollouts,
             works=tuple(self.works.values()),
             book=self._book(floor),
             actors_stamped=True,

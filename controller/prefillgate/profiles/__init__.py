@@ -13,6 +13,7 @@ from prefillgate.profiles.model import Part as Part
 from prefillgate.profiles.model import Profile as Profile
 from prefillgate.profiles.model import ProfileError as ProfileError
 from prefillgate.profiles.model import Setting as Setting
+from prefillgate.profiles.reading import reading_of as reading_of
 from prefillgate.profiles.record import Recorded as Recorded
 from prefillgate.profiles.record import Told as Told
 from prefillgate.profiles.record import recorded as recorded

@@ -20,6 +20,13 @@ _IN_PLACE = (
 )
 
 
+_READ_OTHERWISE = (
+    "Profiles are read otherwise than when the promoted one was (spec.ignoredNames, spec.redactedNames, spec.engine, "
+    "the seal key or the controller's version was changed), and no workload has its template: put that back, or the "
+    "promoted profile's template back, or say which profile is in production by an override (promote)."
+)
+
+
 def line_accepted(view: LineView) -> Finding:
     """What is wrong with the line, by the path of each field; else whether everything it refers to was read."""
     snapshot = view.snapshot
@@ -77,11 +84,16 @@ def endpoints_ready(view: LineView) -> Finding:
         arms.append(("candidate", view.snapshot.candidate))
     found = [_arm(name, arm) for name, arm in arms]
     if found[0].reason == "NoReadyPods" and _changed_in_place(view):
-        found[0] = Finding(READY, "False", "NoReadyPods", f"{found[0].detail} {_IN_PLACE}")
+        found[0] = Finding(READY, "False", "NoReadyPods", f"{found[0].detail} {_why_gone(view)}")
     if _one_at_a_time(view) and any(each.holds for each in found):
         found = [each for each in found if each.holds or each.reason == "CandidateUnavailable"]
     worst = next((each for each in found if each.status == "False"), None)
     return worst or next((each for each in found if not each.holds), Finding(READY, "True", "Reachable"))
+
+
+def _why_gone(view: LineView) -> str:
+    known, now = None if view.promoted is None else view.promoted.reading, view.snapshot.reading
+    return _IN_PLACE if known is None or now is None or known == now else _READ_OTHERWISE
 
 
 def baseline_ready(view: LineView) -> bool:

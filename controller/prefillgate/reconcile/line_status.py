@@ -15,8 +15,9 @@ from prefillgate.reconcile.conditions_line import LineFacts, line_findings
 from prefillgate.reconcile.findings import Finding, as_conditions, overridden_finding
 from prefillgate.reconcile.look import Look
 from prefillgate.reconcile.remembered import Remembered
+from prefillgate.reconcile.rereading import profile_seen
 from prefillgate.reconcile.restated import NO_ROLLOUT, NOT_STARTED
-from prefillgate.reconcile.seen import LineView, profile_seen
+from prefillgate.reconcile.seen import LineView
 
 _NOT_CHECKED = Finding(ConditionType.INSTRUMENT_CHECKED, "Unknown", "FloorDue")
 

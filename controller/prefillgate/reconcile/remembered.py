@@ -55,8 +55,20 @@ def remembered_of(
     written |= {
         status.candidate.digest: status.candidate.written_digest for _, status in ended if status.candidate is not None
     }
-    lost = book.trouble is None and any(_key(each) not in there for each in of_status)
-    return Remembered(_rejected(known.values(), written, promoted), missing, lost)
+    by_rollout = {(each.rollout, each.outcome) for each in book.fates}  # whatever its profile was read as then
+    lost = book.trouble is None and any((each.rollout, each.outcome) not in by_rollout for each in of_status)
+    as_now = {(each.rollout, each.outcome): each.digest for each in of_status}
+    present = [each for each in known.values() if as_now.get((each.rollout, each.outcome), each.digest) == each.digest]
+    rejected = (_marked(each, view) for each in _rejected(present, written, promoted))
+    return Remembered(tuple(rejected), missing, lost)
+
+
+def _marked(told: RejectedProfile, view: LineView) -> RejectedProfile:
+    """With the mark of how it was read: as now where a slot says it, else as it was."""
+    before = next((each for each in view.before.rejected_profiles or () if each.digest == told.digest), None)
+    there = any(each.profile.digest == told.digest for each in view.snapshot.slots)
+    reading = view.snapshot.reading if there else None
+    return told.model_copy(update={"reading": reading or (None if before is None else before.reading)})
 
 
 def fate_of(line: str, name: str, status: ProfileRolloutStatus) -> Fate | None:

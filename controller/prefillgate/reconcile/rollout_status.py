@@ -27,12 +27,11 @@ from prefillgate.reconcile.conditions_rollout import permissions, rollout_findin
 from prefillgate.reconcile.findings import Finding, as_conditions
 from prefillgate.reconcile.lifecycle import Ground, Life, said_by_a_person, success_of
 from prefillgate.reconcile.naming import digits_of
+from prefillgate.reconcile.rereading import DIGITS_OF_A_NAME, profile_seen
 from prefillgate.reconcile.seen import (
-    DIGITS_OF_A_NAME,
     LineView,
     RolloutView,
     Told,
-    profile_seen,
     refreshed,
     wire,
     wire_template,

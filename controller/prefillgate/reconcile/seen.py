@@ -20,16 +20,11 @@ from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus, RolloutPr
 from prefillgate.api.model import validate
 from prefillgate.core.decision import Reason
 from prefillgate.evidence.book_rows import Outcome
-from prefillgate.profiles import Profile
-from prefillgate.reconcile.answer import LONGEST_LINE, bounded
-from prefillgate.reconcile.naming import digits_of
+from prefillgate.reconcile.rereading import KEEPERS, profile_seen, reread
 from prefillgate.reconcile.roles import is_profile
 from prefillgate.reconcile.snapshot import LineSnapshot, Object, RolloutSeen, Slot, SlotProfile, WorkSeen, WorkState
 from prefillgate.reconcile.told_settings import settings_told, wire_settings
 
-DIGITS_OF_A_NAME = 12
-MOST_SUMMARY, MOST_NOTES = 64, 32
-KEEPERS = ("ReplicaSet", "ControllerRevision")  # of a pod template, while the workload goes on to the next
 NOT_BEGUN = ("NotStarted", "WaitingForFloor", "WaitingForEndpoints", "Suspended")  # of the condition Screened
 S = TypeVar("S", bound=StatusModel)
 Told = Mapping[str, Any]  # `digest` and `writtenDigest` of a profile, as a status or a spec has them
@@ -126,7 +121,7 @@ class LineView:
 def view_of(snapshot: LineSnapshot) -> LineView:
     """The look, read."""
     metadata = snapshot.line.get("metadata", {})
-    before = status_of(ServingLineStatus, snapshot.line)
+    before = status_of(ServingLineStatus, reread(snapshot.line, snapshot.rollouts, snapshot.slots, snapshot.reading))
     works = {work.key: work for work in snapshot.works}
     rollouts = sorted(
         (view_of_rollout(seen, works) for seen in snapshot.rollouts), key=lambda each: (each.created, each.name)
@@ -173,7 +168,7 @@ def _promoted_by(view: LineView, rollout: RolloutView, status: ProfileRolloutSta
     own: dict[str, Any] = {"since": since, "how": "Overridden" if by_a_person else "Promoted", "rollout": rollout.name}
     slot, spec = slot_of(status.candidate, view.snapshot.slots), rollout.spec
     if slot is not None:
-        own["settings"] = settings_told(slot.profile.settings)
+        own |= {"settings": settings_told(slot.profile.settings)} | as_read(view.snapshot)
     elif spec is not None and spec.candidate is not None:
         own["settings"] = wire_settings(spec.candidate.settings)
     return PromotedProfile.model_validate(wire(status.candidate) | own)
@@ -215,18 +210,6 @@ def same_profile(one: Told, other: Told) -> bool:
     return unresolved and one.get("writtenDigest") == other.get("writtenDigest") is not None
 
 
-def profile_seen(profile: Profile) -> dict[str, Any]:
-    """A profile as a status has it (the wire fields of `ProfileSeen`)."""
-    notes = [bounded(note, LONGEST_LINE) for note in profile.notes]
-    return {
-        "digest": profile.digest,
-        "writtenDigest": profile.written_digest,
-        "name": digits_of(profile.digest, DIGITS_OF_A_NAME),
-        "summary": [bounded(line, LONGEST_LINE) for line in profile.summary()][:MOST_SUMMARY],
-        "notes": notes[:MOST_NOTES],
-    }
-
-
 def refreshed(seen: PromotedProfile | RolloutProfile, slots: tuple[SlotProfile, ...]) -> dict[str, Any]:
     """What a slot knows better of a profile, on the wire: its images, where it was first seen before any pod had
     resolved them, and what keeps its template, where that was the workload itself."""
@@ -252,6 +235,8 @@ def _promoted(snapshot: LineSnapshot, before: ServingLineStatus) -> PromotedProf
         slot = slot_of(seen, snapshot.slots)
         if slot is not None and ("digest" in better or seen.settings is None):
             better["settings"] = settings_told(slot.profile.settings)
+        if slot is not None and snapshot.reading not in (None, seen.reading):
+            better["reading"] = snapshot.reading
         return PromotedProfile.model_validate(wire(seen) | better) if better else seen
     if snapshot.book.trouble is not None:
         return None  # the store may know better than the workloads what was promoted
@@ -259,7 +244,9 @@ def _promoted(snapshot: LineSnapshot, before: ServingLineStatus) -> PromotedProf
     if kept is not None:
         return kept
     first = next((each for each in snapshot.slots if each.slot is Slot.BASELINE), None)
-    return None if first is None else _told_promoted(first, {"since": moment(snapshot.now), "how": "FirstSeen"})
+    return (
+        None if first is None else _told_promoted(snapshot, first, {"since": moment(snapshot.now), "how": "FirstSeen"})
+    )
 
 
 def _kept(snapshot: LineSnapshot) -> PromotedProfile | None:
@@ -268,12 +255,18 @@ def _kept(snapshot: LineSnapshot) -> PromotedProfile | None:
         slot = next((each for each in snapshot.slots if each.profile.digest == fate.digest), None)
         if fate.outcome == Outcome.PROMOTED and slot is not None:
             how = "Overridden" if fate.reason == Reason.OVERRIDE else "Promoted"
-            return _told_promoted(slot, {"since": moment(fate.at), "how": how, "rollout": fate.rollout})
+            own = {"since": moment(fate.at), "how": how, "rollout": fate.rollout}
+            return _told_promoted(snapshot, slot, own)
     return None
 
 
-def _told_promoted(slot: SlotProfile, more: Mapping[str, Any]) -> PromotedProfile:
-    told = profile_seen(slot.profile) | {"settings": settings_told(slot.profile.settings), **more}
+def as_read(snapshot: LineSnapshot) -> dict[str, Any]:
+    """The mark of how a profile of a slot was read, on the wire."""
+    return {} if snapshot.reading is None else {"reading": snapshot.reading}
+
+
+def _told_promoted(snapshot: LineSnapshot, slot: SlotProfile, more: Mapping[str, Any]) -> PromotedProfile:
+    told = profile_seen(slot.profile) | {"settings": settings_told(slot.profile.settings), **as_read(snapshot), **more}
     return PromotedProfile.model_validate(told | {"template": wire_template(slot)})
 
 

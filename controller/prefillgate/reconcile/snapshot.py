@@ -218,6 +218,7 @@ class LineSnapshot:
     replay_set: ReplaySetSeen | None = None
     slots: tuple[SlotProfile, ...] = ()
     roles: Roles = Roles(None, None)
+    reading: str | None = None  # the mark of how profiles were read at this look
     baseline: ArmSeen | None = None  # servers of the promoted profile
     candidate: ArmSeen | None = None
     rollouts: tuple[RolloutSeen, ...] = ()  # oldest first

@@ -93,6 +93,13 @@ class ConditionModel(StatusModel):
 Conditions = Annotated[list[ConditionModel], Field(max_length=32, json_schema_extra=map_list("type"))]
 
 
+Reading = Annotated[str, Field(min_length=16, max_length=16, pattern="^[0-9a-f]{16}$")]
+READ_AS = (
+    "A mark of how it was read: ignoredNames, redactedNames, engine, the seal key, the reader. Where it is another "
+    "one, digests differ though no pod was touched."
+)
+
+
 class ProfileSeen(StatusModel):
     """A serving profile as the gate read it."""
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from prefillgate.api.areas import Area
 from prefillgate.api.kinds.common import (
+    READ_AS,
     BasisPoints,
     Conditions,
     Count,
@@ -20,6 +21,7 @@ from prefillgate.api.kinds.common import (
     ObjectName,
     ProfileSeen,
     PromotionWord,
+    Reading,
     RollbackWord,
     Sha256,
     StatusModel,
@@ -50,6 +52,7 @@ class PromotedProfile(ProfileSeen):
     settings: Annotated[list[SettingSeen], Field(max_length=256)] | None = Field(
         default=None, description="Its settings, which tell what differs once its workload says something else."
     )
+    reading: Reading | None = Field(default=None, description=READ_AS)
 
 
 class RejectedProfile(StatusModel):
@@ -62,6 +65,7 @@ class RejectedProfile(StatusModel):
     rollout: ObjectName = Field(description="The ProfileRollout that rejected it.")
     reason: str = Field(max_length=63, description="Why, in one word.")
     at: Moment = Field(description="When it was rejected.")
+    reading: Reading | None = Field(default=None, description=READ_AS)
 
 
 class FloorSeen(StatusModel):

@@ -47,6 +47,7 @@ from prefillgate.reconcile.orphans import orphaned
 from prefillgate.reconcile.override_words import is_new_in, keys_in_sight
 from prefillgate.reconcile.policy_status import policy_status
 from prefillgate.reconcile.replay_set_status import CasesSeen, replay_set_status
+from prefillgate.reconcile.rereading import reread
 from prefillgate.reconcile.roles import roles_of
 from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, ReplaySetSeen, RolloutSeen, Trouble
 from prefillgate.replay.replay_set import ReplaySet
@@ -217,7 +218,9 @@ class ClusterObserver:
             self._concerned.learn(key, each.uses)
             troubles += each.troubles
         told = tuple(each.told for each in slots if each.told is not None)
-        status = observed.snapshot.line.get("status") or {}
+        reading = self._workloads.reading(spec)
+        line = reread(observed.snapshot.line, observed.snapshot.rollouts, told, reading)
+        status = line.get("status") or {}
         roles = roles_of(status, told)
         arms, ways, wrong = await self._arms(key, asked, await self._sorting.arms(status, roles, slots))
         self._epochs.put(key, [way for each in slots if (way := _pods_way(each)) is not None])
@@ -225,6 +228,7 @@ class ClusterObserver:
         snapshot = replace(
             observed.snapshot,
             now=self._clock.now(),
+            reading=reading,
             troubles=(*troubles, *wrong),
             policy=None if policy is None else policy.seen,
             replay_set=None if replay_set is None else _set_seen(asked.spec, replay_set),

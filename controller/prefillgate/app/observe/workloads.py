@@ -26,6 +26,7 @@ from prefillgate.profiles import (
     image_ids_of,
     inline_profile,
     profile_of,
+    reading_of,
     used_config_maps,
 )
 from prefillgate.reconcile.snapshot import Slot, Trouble
@@ -68,6 +69,10 @@ class Workloads:
         read = [await self._pod(each, sources) for each in pods]
         uses = frozenset(("ConfigMap", f"{asked.namespace}/{name}") for each in read for name in each.config_maps)
         return await self._read(replace(found, workload=workload, pods=tuple(read), uses=uses), sources)
+
+    def reading(self, spec: ServingLineSpec) -> str:
+        """The mark of how the profiles of a line are read."""
+        return reading_of(self._sources(spec, spec.baseline))
 
     def _sources(self, spec: ServingLineSpec, arm: Arm) -> Sources:
         return Sources(
