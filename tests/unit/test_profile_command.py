@@ -152,7 +152,7 @@ TWO = """
  {"kind": "Deployment", "metadata": {"name": "old"}, "spec": {"template": {"spec": {"containers": [
    {"name": "p", "image": "proxy"}, {"name": "e", "image": "own/e", "args": ["--x", "1"]}]}}}},
  {"kind": "StatefulSet", "metadata": {"name": "new"}, "spec": {"template": {"spec": {"containers": [
-   {"name": "e", "image": "own/e", "args": ["--x", "2", "--house-pass", "planted-Qx7Zt9Lk2"],
+   {"name": "e", "image": "own/e", "args": ["--x", "2", "--house-word", "planted-Qx7Zt9Lk2"],
     "env": [{"name": "HOUSE", "value": "h"}]}]}}}}]}
 """
 
@@ -167,11 +167,11 @@ def test_several_workloads_are_printed_and_one_is_compared_by_its_name(
         code == 2
         and "2 workloads, and one is compared (name it with --workload: Deployment/old, StatefulSet/new)" in err
     )
-    options = ("--workload", "old", "--other-workload", "StatefulSet/new", "--credential", "house-pass")
+    options = ("--workload", "old", "--other-workload", "StatefulSet/new", "--credential", "house-word")
     found = run(file, "--other", file, *options, "--container", "e", "--ignore", "HOUSE", "--key-env", "PROFILE_KEY")
     sealed = hmac.new(b"k" * 32, PLANTED.encode(), hashlib.sha256).hexdigest()[:10]
     assert found.stdout.splitlines()[-1] == (
-        f"differences: house-pass absent -> [sealed-{sealed}]; sidecar p proxy -> absent; x 1 -> 2"
+        f"differences: house-word absent -> [sealed-{sealed}]; sidecar p proxy -> absent; x 1 -> 2"
     )
     assert "HOUSE" not in found.stdout and PLANTED not in found.output
     assert "HOUSE absent -> h" in run(file, "--other", file, *options, "--container", "e").stdout

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from prefillgate.profiles.commands import has_blank
 from prefillgate.profiles.model import OFF, ON
 from prefillgate.profiles.options import JSON, LIST, MANY, ONE, SWITCH, Option, Table
 
@@ -84,8 +85,9 @@ def read_arguments(words: list[str], into: Collected) -> None:
 
 
 def is_flag(word: str) -> bool:
-    """Whether a word is a flag: it begins with a hyphen and is no negative number."""
-    return len(word) > 1 and word[0] == "-" and _NUMBER.fullmatch(word) is None
+    """Whether a word is a flag: it begins with a hyphen, its name has no blank (a key in PEM has), it is no number."""
+    named = len(word) > 1 and word[0] == "-" and not has_blank(word.partition("=")[0])
+    return named and _NUMBER.fullmatch(word) is None
 
 
 def _flag(words: list[str], at: int, into: Collected) -> int:

@@ -33,6 +33,7 @@ class Launch:
     local: list[tuple[str, str]] = field(default_factory=list)  # variables of the script alone
     wrapper: list[str] = field(default_factory=list)
     beside: list[list[str]] = field(default_factory=list)  # other commands of the script, word by word
+    piped: set[int] = field(default_factory=set)  # which of `beside` another command reads the output of
     script: str = ""  # the whole of a script that could not be read
     unknown: dict[str, None] = field(default_factory=dict)  # variables that nothing gives, in order
     notes: list[str] = field(default_factory=list)
@@ -155,6 +156,7 @@ def _from_script(launch: Launch, text: str, rest: list[str], variables: Mapping[
                 whole = command.exported or name in variables
                 (launch.assigned if whole else launch.local).append((name, value))
         else:
+            launch.piped |= {len(launch.beside)} if command.piped else set()
             launch.beside.append(_words(command))
     if launch.engine is None:
         launch.script, launch.beside = text, []

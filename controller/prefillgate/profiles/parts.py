@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from itertools import islice
 
 from prefillgate.api.errors import clean
+from prefillgate.profiles.commands import has_blank
 from prefillgate.profiles.environment import Variable
 from prefillgate.profiles.given import Given, load_json, plain, value_of
 from prefillgate.profiles.launch import LLAMA
 from prefillgate.profiles.model import BUILD, DRAFT, KV, OTHER, PLACEMENT, WEIGHTS, Part, Setting, bounded
-from prefillgate.profiles.pod import Beside, Raw, refers
+from prefillgate.profiles.pod import SELECTED, Beside, Raw, is_listed, refers
 from prefillgate.profiles.quantization import precision_of
-from prefillgate.profiles.seal import Sealing, has_blank
+from prefillgate.profiles.seal import Sealing
 
 MOST_NOTES = 40
 # Variables that every pod has, or every pod of a group, in values of their own.
@@ -60,13 +61,16 @@ def _settings(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
     if raw.launch.program:
         yield Setting(BUILD, "program", "program", bounded(sealing.text(raw.launch.program)), "command")
     if raw.launch.wrapper:
-        yield Setting(OTHER, "wrapper", "wrapper", bounded(" ".join(sealing.words(raw.launch.wrapper))), "command")
+        yield Setting(
+            OTHER, "wrapper", "wrapper", bounded(sealing.loose(" ".join(sealing.words(raw.launch.wrapper)))), "command"
+        )
     script = _script(raw, sealing)
     if script:
         yield Setting(OTHER, "start-script", "start script", bounded(script), "command")
     for name, value in raw.placement:
         shown = sealing.text(name)
-        yield Setting(PLACEMENT, shown, shown, bounded(sealing.text(value)), "pod spec")
+        sealed = sealing.given(name, value) if name.startswith(SELECTED) else sealing.text(value)
+        yield Setting(PLACEMENT, shown, shown, bounded(sealed), "pod spec")
     yield from _variables(raw, sealing)
     yield from _mounted(raw, sealing)
     yield from _beside(raw.others, sealing)
@@ -78,29 +82,36 @@ def _settings(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
 def _script(raw: Raw, sealing: Sealing) -> str:
     if raw.launch.script:
         return sealing.script(raw.launch.script)
-    return "; ".join(" ".join(sealing.words(words)) for words in raw.launch.beside)
+    told = [sealing.words(words, at in raw.launch.piped) for at, words in enumerate(raw.launch.beside)]
+    return sealing.loose("; ".join(" ".join(words) for words in told))
 
 
 def _from_given(given: Given, raw: Raw, sealing: Sealing) -> Setting:
     values = tuple(
-        sealing.text(value) if refers(value, raw.variables) else sealed_value(given.name, value, sealing)
+        sealing.text(value) if refers(value, raw.variables) else _sealed(given, value, raw, sealing)
         for value in given.values
     )
-    listed = given.name in raw.collected.table.by_name  # our own word: it must not look like a credential by chance
+    listed = is_listed(given.name, raw)  # our own word: it must not look like a credential by chance
     name, words = (given.name, given.words) if listed else (sealing.text(given.name), sealing.text(given.words))
     origin = sealing.text(given.origin)
     whole = value_of(Given(given.name, given.words, given.area, values, given.origin))
     return Setting(given.area, bounded(name), bounded(words), bounded(whole), bounded(origin))
 
 
+def _sealed(given: Given, value: str, raw: Raw, sealing: Sealing) -> str:
+    """`-ot token_embd=CPU` and the names of adapters are what a listed option takes: no names of credentials."""
+    plain_value = is_listed(given.name, raw) and not has_blank(value) and load_json(value) is None
+    if plain_value and not sealing.seal.names_credential(given.name, value):
+        return sealing.text(value)
+    return sealed_value(given.name, value, sealing)
+
+
 def sealed_value(name: str, value: str, sealing: Sealing) -> str:
-    """A value under its name; in a JSON object every field under its own."""
-    if sealing.seal.names_credential(name):
-        return sealing.seal.value(value) if value else value
+    """A value under its name; in a JSON object every field under its own, and under those of what it stands in."""
+    if sealing.seal.names_credential(name, value):
+        return sealing.seal.value(value)
     loaded = load_json(value)
-    if loaded is not None:
-        return plain(sealing.json(loaded))
-    return sealing.script(value) if has_blank(value) else sealing.text(value)
+    return sealing.given(name, value) if loaded is None else plain(sealing.json(loaded, name))
 
 
 def _image(name: str, words: str, image: str, digest: str | None, sealing: Sealing) -> Setting:
@@ -171,7 +182,7 @@ def _beside(others: list[Beside], sealing: Sealing) -> Iterator[Setting]:
 
 
 def _command(each: Beside, sealing: Sealing) -> tuple[str, str]:
-    words = " ".join(sealing.words(each.words))
+    words = sealing.loose(" ".join(sealing.words(each.words)))
     told = {
         name: each_one.told if each_one.value is None else sealed_value(name, each_one.value, sealing)
         for name, each_one in sorted(each.variables.items())

@@ -13,18 +13,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from prefillgate.profiles.commands import has_blank
 from prefillgate.profiles.config_files import ConfigProblem, read_presets, read_yaml_config
 from prefillgate.profiles.environment import Variable, variables_of
 from prefillgate.profiles.fields import items, kind_of, mapping, text_of, texts
 from prefillgate.profiles.given import Collected, load_json, read_arguments, read_variable
 from prefillgate.profiles.launch import LLAMA, Launch, engine_of_image, read_launch
 from prefillgate.profiles.model import refused
-from prefillgate.profiles.seal import Sealing, has_blank
+from prefillgate.profiles.seal import Sealing
 from prefillgate.profiles.sources import Mounts, Sources, image_digest, mounts_of, secret_checksums
 from prefillgate.profiles.tables import TABLES
 
 # Containers that meshes and secret injectors add to pods.
 INJECTED_CONTAINERS = ("istio-*", "linkerd-*", "vault-agent*", "cloudsql-proxy")
+SELECTED = "node selector "  # before the name of a label
 MOST_WORDS = 65_536  # of arguments once a script and its variables are read
 
 
@@ -117,9 +119,9 @@ def _read_container(container: Mapping[str, Any], at: str, sources: Sources, spe
         raise refused(f"{at}.args", f"{len(launch.words)} words once variables are put in", f"up to {MOST_WORDS}")
     table = TABLES[launch.engine]
     mounts = mounts_of(spec, container, at, sources)
-    flags = Collected(table, sources.seal.names_credential)
+    flags = Collected(table, sources.seal.takes_credential)
     read_arguments(launch.words, flags)
-    collected = Collected(table, sources.seal.names_credential, notes=notes)
+    collected = Collected(table, sources.seal.takes_credential, notes=notes)
     raw = Raw("", "", "", launch.engine, launch, collected, variables, mounts, image, digest)
     _read_config(raw, flags)
     for name, value in [*((v.name, v.value) for v in variables.values()), *launch.assigned]:
@@ -178,7 +180,7 @@ def _resources(container: Mapping[str, Any], at: str) -> Iterator[tuple[str, str
 def _nodes(spec: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
     """What chooses the node, and so the card."""
     for name, value in sorted(mapping(spec.get("nodeSelector"), f"{path}.nodeSelector").items()):
-        yield f"node selector {name}", text_of(value, f"{path}.nodeSelector.{name}")
+        yield f"{SELECTED}{name}", text_of(value, f"{path}.nodeSelector.{name}")
     affinity = mapping(spec.get("affinity"), f"{path}.affinity")
     nodes = mapping(affinity.get("nodeAffinity"), f"{path}.affinity.nodeAffinity")
     required = nodes.get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -215,8 +217,13 @@ def learn(raw: Raw, sealing: Sealing) -> None:
         _learn_value(name, value, sealing)
     for given in raw.collected.found.values():
         for value in given.values:
-            if not refers(value, raw.variables):
+            if refers(value, raw.variables):
+                continue
+            if is_listed(given.name, raw) and not has_blank(value) and load_json(value) is None:
+                sealing.learn(given.name, value)
+            else:
                 _learn_value(given.name, value, sealing)
+    sealing.learn_text(raw.launch.script)
     for words in (*raw.launch.beside, raw.launch.wrapper, raw.launch.script.split(), *(o.words for o in raw.others)):
         sealing.learn_words(words)
 
@@ -225,9 +232,16 @@ def _learn_value(name: str, value: str, sealing: Sealing) -> None:
     sealing.learn(name, value)
     loaded = load_json(value)
     if loaded is not None:
-        sealing.learn_all(loaded)
-    elif has_blank(value):
+        sealing.learn_all(loaded, name)
+        return
+    sealing.learn_text(value)
+    if has_blank(value):
         sealing.learn_words(value.split())
+
+
+def is_listed(name: str, raw: Raw) -> bool:
+    """Whether a setting is one of those that are known of its engine."""
+    return name in raw.collected.table.by_name
 
 
 def refers(value: str, variables: Mapping[str, Variable]) -> bool:

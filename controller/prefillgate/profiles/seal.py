@@ -1,7 +1,8 @@
 """Credentials out of every text of a profile, each behind `[sealed-0123456789]`: a keyed digest of what stood there.
 
 A changed credential is a changed profile, and nobody without the key can try out guesses. What is one is told by the
-name it is given under, by its place in a URL, and by its shape.
+name it is given under (`credentials.py`), those of the objects around it too, by its place in a URL or a command, and
+by its shape.
 """
 
 from __future__ import annotations
@@ -10,36 +11,34 @@ import fnmatch
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from prefillgate.core.scrub import Scrubber
+from prefillgate.profiles.commands import FLAG, LINE, PAIR, TIGHT, has_blank, named, said, spoken
+from prefillgate.profiles.credentials import is_state, named_so, plain_name, takes_credential
 from prefillgate.profiles.model import refused
 
 DIGITS = 10
 MOST_KNOWN = 1_024  # credentials of one profile
 LEAST_KNOWN = 6  # characters of a credential that is taken out of every other text as well
-_LAST_WORDS = (
-    *("token", "key", "apikey", "passwd", "password", "passphrase", "pwd", "secret", "credential", "credentials"),
-    *("auth", "authorization", "cookie", "dsn", "keys", "passwords", "secrets", "pat", "jwt", "signature"),
-)
 _QUERY_NAMES = {"sig", "code", "x-amz-credential"}
 _NOT_SHAPES = frozenset({"email", "ipv4", "ipv6", "url-password"})  # addresses of servers are settings
 _USERINFO = re.compile(r"(?<=://)([^\s/@\"'?#]{1,512})@")
-_QUERY = re.compile(r"([?&]([^=&\s\"'#]{1,128})=)([^&\s\"'#]{1,4096})")
+_ODD_USERINFO = re.compile(r"(?<=://)([^\s/@:\"'?#]{0,128}:(?!\d{1,5}/)[^\s@\"']{1,512})@")  # a slash in the password
+_QUERY = re.compile(r"([?&;#]([^=&;\s\"'#]{1,128})=)([^&;\s\"'#]{1,4096})")
 _SEALED = re.compile(rf"\[(?:sealed|[a-z-]{{3,16}})-[0-9a-f]{{{DIGITS}}}\]")
 _HEADER = re.compile(
     r"(?i)\b(authorization|x-api-key|api-key|cookie)([\"']?\s{0,4}[:=]\s{0,4}[\"']?)([^\"'\n]{1,4096})"
 )
-
-
-_BLANK = re.compile(r"\s")
-
-
-def has_blank(text: str) -> bool:
-    """Whether a text is more than one word."""
-    return _BLANK.search(text) is not None
+# Beside those of `core.scrub`: whatever they are called by, these are credentials.
+_SHAPES = re.compile(
+    r"(?<![\w/-])(hvs\.[\w-]{20,}|dckr_[po]at_[\w-]{16,}|ya29\.[\w-]{20,}|r8_[A-Za-z0-9]{24,}|xapp-[\w-]{10,}"
+    r"|tskey-[\w-]{16,}|dop_v1_\w{32,}|whsec_[\w+/=]{16,}|shp(?:at|ca|pa|ss)_\w{24,}|eyJ[\w+/=-]{20,})"
+    r"|(?<=hooks\.slack\.com/)([\w/-]{16,512})"
+)
+_MOST_PARTS = 64  # of one value that are learned, where its name may be that of many things
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,22 @@ class Seal:
     key: bytes = field(repr=False)
     more: tuple[str, ...] = ()
 
-    def names_credential(self, name: str) -> bool:
-        """Whether a flag, a variable or a field of that name holds one: `--api-key`, HF_TOKEN, `auth.password`."""
-        plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip("-")).lower().replace("-", "_")
-        last = re.split(r"[./]", plain)[-1]
-        if re.split(r"[\s_]+", last)[-1] in _LAST_WORDS or last.endswith(("apikey", "password", "otlp_headers")):
+    def names_credential(self, name: str, value: str | None = None) -> bool:
+        """Whether a flag, a variable or a field of that name holds one: `--api-key`, HF_TOKEN_2, `auth.value`.
+
+        `value` is what stands there, where that is known: `on` is none, and numbers under `tokens` are counts.
+        """
+        if value is not None and is_state(value):
+            return False
+        if named_so(name, value):
             return True
-        return any(fnmatch.fnmatchcase(plain, each.strip("-").lower().replace("-", "_")) for each in self.more)
+        plain = plain_name(name)
+        parts = {plain, *re.split(r"[./\s]", plain)}
+        return any(fnmatch.fnmatchcase(part, plain_name(each)) for each in self.more for part in parts)
+
+    def takes_credential(self, flag: str) -> bool:
+        """Whether the word after a flag is one even where it looks like the next flag."""
+        return takes_credential(flag) or any(fnmatch.fnmatchcase(plain_name(flag), plain_name(x)) for x in self.more)
 
     def value(self, text: str) -> str:
         """What stands for a credential."""
@@ -82,17 +90,20 @@ class Sealing:
 
     def learn(self, name: str, value: str) -> None:
         """A value given under a name: where that names a credential, its text is sealed wherever it stands."""
-        if self.seal.names_credential(name):
+        if self.seal.names_credential(name, value):
+            certain = takes_credential(name)
             parts = {value, value.strip(), *re.split(r"[\s,;]+", value)}
+            if not certain:
+                parts = {each for each in parts if not _is_plain(each)} if len(parts) <= _MOST_PARTS else {value}
             for part in parts - self.known:
                 if len(part) >= LEAST_KNOWN:
                     self._add(part)
 
     def learn_all(self, value: Any, name: str = "") -> None:
-        """The same for every field of a JSON value."""
-        if isinstance(value, dict):
+        """The same for every field of a JSON value, also under the names of the objects around it."""
+        if isinstance(value, Mapping):
             for each, inner in value.items():
-                self.learn_all(inner, str(each))
+                self.learn_all(inner, _inner(name, _named_by(value, str(each))))
         elif isinstance(value, list):
             for inner in value:
                 self.learn_all(inner, name)
@@ -101,52 +112,89 @@ class Sealing:
 
     def learn_words(self, words: Iterable[str]) -> None:
         """The same for words of a command: `--api-key X`, `--api-key=X`, `API_KEY=X`, also inside of a script."""
-        for name, value in _named(words):
+        for name, value in named(words):
             self.learn(name, value)
 
-    def words(self, words: Iterable[str]) -> list[str]:
-        """Words of a command as they may stand in a profile."""
+    def learn_text(self, text: str) -> None:
+        """The same for what stands in a text as `name=value` or `name: value`."""
+        for pattern in (LINE, FLAG, PAIR):
+            for found in pattern.finditer(text):
+                self.learn(found["name"], found[_group(found)])
+
+    def words(self, words: Iterable[str], piped: bool = False) -> list[str]:
+        """Words of a command as they may stand in a profile; `piped` tells whether another one reads its output."""
         listed = list(words)
-        credentials = {value for name, value in _named(listed) if self.seal.names_credential(name)}
+        credentials = {value for name, value in named(listed) if self.seal.names_credential(name, value)}
+        credentials |= spoken(listed, piped)
         return [self._word(each, credentials) for each in listed]
 
     def script(self, text: str) -> str:
         """A script that could not be read as one, as it may stand in a profile."""
+        kept, at = [], 0
+        for start, end in said(text):
+            kept += [text[at:start], self.seal.value(text[start:end])]
+            at = end
+        text = self._named_in(self._named_in("".join([*kept, text[at:]]), LINE), FLAG)
         pieces = re.split(r"(\s+)", text)
         pieces[::2] = self.words(pieces[::2])
-        return self.text("".join(pieces))
+        return self.loose("".join(pieces))
 
     def _word(self, word: str, credentials: set[str]) -> str:
-        if has_blank(word):
-            return self.script(word)
         if word in credentials:
             return self.seal.value(word)
+        if has_blank(word):
+            return self.script(word)
         name, equals, value = word.partition("=")
-        return f"{name}={self.seal.value(value)}" if equals and value in credentials else self.text(word)
+        if equals and value in credentials:
+            return f"{name}={self.seal.value(value)}"
+        if word[:1] == "-" and word[1:2] != "-" and word[2:] in credentials:
+            return word[:2] + self.seal.value(word[2:])
+        return self.loose(word)
 
     def given(self, name: str, value: str) -> str:
         """`value` as it may stand in a profile, under `name`."""
-        return self.seal.value(value) if value and self.seal.names_credential(name) else self.text(value)
+        if value and self.seal.names_credential(name, value):
+            return self.seal.value(value)
+        return self.script(value) if has_blank(value) else self.loose(value)
+
+    def loose(self, text: str) -> str:
+        """A value that may hold names and values of its own: `AccountName=a;AccountKey=X`, `user: a`."""
+        return self._named_in(self._named_in(self.text(text), PAIR), TIGHT)
 
     def text(self, text: str) -> str:
         """`text` without credentials: those known by name, those in URLs and headers, and what looks like one."""
         text = self._without_known(text)
-        text = _USERINFO.sub(lambda found: self.seal.value(found[1]) + "@", text)
+        for pattern in (_USERINFO, _ODD_USERINFO):
+            text = pattern.sub(lambda found: self.seal.value(found[1]) + "@", text)
         text = _QUERY.sub(self._query, text)
         text = _HEADER.sub(lambda found: found[1] + found[2] + self.seal.value(found[3]), text)
-        return self._scrubber.text(text)
+        return _SHAPES.sub(lambda found: self.seal.value(found[0]), self._scrubber.text(text))
 
     def json(self, value: Any, name: str = "") -> Any:
-        """A JSON value with every string in it sealed as its field asks."""
-        if isinstance(value, dict):
-            return {self.text(str(each)): self.json(inner, str(each)) for each, inner in value.items()}
+        """A JSON value with every string in it sealed as its field asks, or one of the objects around it."""
+        if isinstance(value, Mapping):
+            return {
+                self.text(str(each)): self.json(inner, _inner(name, _named_by(value, str(each))))
+                for each, inner in value.items()
+            }
         if isinstance(value, list):
             return [self.json(inner, name) for inner in value]
         if isinstance(value, str):
             return self.given(name, value)
-        if value is not None and not isinstance(value, bool) and self.seal.names_credential(name):
+        if value is not None and not isinstance(value, bool) and self.seal.names_credential(name, str(value)):
             return self.seal.value(str(value))
         return value
+
+    def _named_in(self, text: str, pattern: re.Pattern[str]) -> str:
+        def put(found: re.Match[str]) -> str:
+            group = _group(found)
+            value, name = found[group], found["name"]
+            if not self.seal.names_credential(name, value) or (pattern is TIGHT and not takes_credential(name)):
+                return found[0]
+            start, end = found.start(group) - found.start(), found.end(group) - found.start()
+            return found[0][:start] + self.seal.value(value) + found[0][end:]
+
+        return pattern.sub(put, text)
 
     def _add(self, part: str) -> None:
         if len(self.known) >= MOST_KNOWN:
@@ -178,19 +226,21 @@ class Sealing:
         return found[0]
 
 
-def _named(words: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Every word with the name that it stands under: its own before `=`, else the flag before it."""
-    flag = ""
-    for word in words:
-        bare = word.strip("\"'")
-        if has_blank(word):
-            yield from _named(word.split())
-            continue
-        name, equals, value = bare.partition("=")
-        if equals and value:
-            yield name, value
-            yield name, word.partition("=")[2]
-        elif flag and bare:
-            yield flag, bare
-            yield flag, word
-        flag = name if bare.startswith("-") and not equals else ""
+def _group(found: re.Match[str]) -> str:
+    groups = found.groupdict()
+    return "quoted" if groups.get("quoted") is not None else "value"
+
+
+def _is_plain(part: str) -> bool:
+    """A word or a path, which may be said of other things as well."""
+    return (part.isalpha() and len(part) < 16) or part[:1] in ("/", ".")
+
+
+def _inner(around: str, name: str) -> str:
+    return f"{around}.{name}" if around else name
+
+
+def _named_by(held: Mapping[str, Any], field_name: str) -> str:
+    """The name of a field; of `value` beside `name` it is what that says: `{"name": "API_KEY", "value": "X"}`."""
+    told = held.get("name", held.get("key")) if field_name == "value" else None
+    return told if isinstance(told, str) and told else field_name

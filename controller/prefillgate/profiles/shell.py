@@ -32,6 +32,7 @@ class Command:
     assigned: list[tuple[str, str]] = field(default_factory=list)
     exported: bool = False  # `assigned` are variables of everything that follows
     redirected: list[str] = field(default_factory=list)
+    piped: bool = False  # its output goes into the next one
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ class _Reader:
         elif char in " \t\r":
             self._end_word()
         elif char in _SEPARATORS:
+            self.command.piped = char == "|" and not self.text.startswith("|", self.at)
             self._end_command()
         elif char in _REDIRECTS:
             self._redirect(char)
