@@ -39,6 +39,8 @@ LINE = re.compile(
 FLAG = re.compile(
     r"(?<![\w-])(?P<name>--?[A-Za-z][\w.-]{0,127})(?:=|\s{1,8})(?P<quote>[\"'])(?P<quoted>[^\"'\n]{1,4096})(?P=quote)"
 )
+_DOCUMENT = re.compile(r"<<-?[ \t]{0,8}[\"']?(\w{1,64})[\"']?[^\n]{0,256}\n")
+MOST_DOCUMENTS = 64
 _COMMAND = re.compile(r"[^|;&\n<>]+")
 _SAYS = re.compile(r"\b(?:echo|printf)\s")
 _TO_COMMAND = re.compile(r"\|(?!\|)")
@@ -124,3 +126,13 @@ def said(text: str) -> Iterator[tuple[int, int]]:
             for word in _WORD.finditer(text, says.end(), command.end()):
                 if word[0][0] != "-" and _REFERENCE.fullmatch(word[0]) is None:
                     yield word.span()
+
+
+def documents(text: str) -> Iterator[str]:
+    """A text of several lines, and the here-documents in it, of which at most 64 are looked at."""
+    if "\n" in text:
+        yield text
+    for _, begin in zip(range(MOST_DOCUMENTS), _DOCUMENT.finditer(text), strict=False):
+        end = re.compile(rf"^\t*{begin[1]}$", re.MULTILINE).search(text, begin.end())
+        if end is not None:
+            yield text[begin.end() : end.start()]

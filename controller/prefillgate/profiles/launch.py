@@ -34,6 +34,7 @@ class Launch:
     wrapper: list[str] = field(default_factory=list)
     beside: list[list[str]] = field(default_factory=list)  # other commands of the script, word by word
     piped: set[int] = field(default_factory=set)  # which of `beside` another command reads the output of
+    text: str = field(default="", repr=False)  # of the script, however it was read
     script: str = ""  # the whole of a script that could not be read
     unknown: dict[str, None] = field(default_factory=dict)  # variables that nothing gives, in order
     notes: list[str] = field(default_factory=list)
@@ -139,6 +140,7 @@ def _base(word: str) -> str:
 
 
 def _from_script(launch: Launch, text: str, rest: list[str], variables: Mapping[str, str | None]) -> None:
+    launch.text = text
     try:
         script = read_script(text, variables, rest)
     except ShellProblem as problem:

@@ -7,17 +7,18 @@ CPU and memory, requests, probes, ports, labels, other annotations, names of con
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prefillgate.profiles.commands import has_blank
-from prefillgate.profiles.config_files import ConfigProblem, read_presets, read_yaml_config
+from prefillgate.profiles.commands import documents, has_blank
+from prefillgate.profiles.config_files import ConfigProblem, load_yaml, read_presets, read_yaml_config
 from prefillgate.profiles.environment import Variable, variables_of
 from prefillgate.profiles.fields import items, kind_of, mapping, text_of, texts
-from prefillgate.profiles.given import Collected, load_json, read_arguments, read_variable
+from prefillgate.profiles.given import LONGEST_JSON, Collected, load_json, read_arguments, read_variable
 from prefillgate.profiles.launch import LLAMA, Launch, engine_of_image, read_launch
 from prefillgate.profiles.model import refused
 from prefillgate.profiles.seal import Sealing
@@ -224,6 +225,8 @@ def learn(raw: Raw, sealing: Sealing) -> None:
             else:
                 _learn_value(given.name, value, sealing)
     sealing.learn_text(raw.launch.script)
+    for text in (raw.launch.text, *(word for other in raw.others for word in other.words)):
+        _learn_documents(text, sealing)
     for words in (*raw.launch.beside, raw.launch.wrapper, raw.launch.script.split(), *(o.words for o in raw.others)):
         sealing.learn_words(words)
 
@@ -234,9 +237,18 @@ def _learn_value(name: str, value: str, sealing: Sealing) -> None:
     if loaded is not None:
         sealing.learn_all(loaded, name)
         return
+    _learn_documents(value, sealing)
     sealing.learn_text(value)
     if has_blank(value):
         sealing.learn_words(value.split())
+
+
+def _learn_documents(text: str, sealing: Sealing) -> None:
+    """The fields of YAML in a variable, or in a here-document of a script."""
+    for document in documents(text):
+        with contextlib.suppress(ConfigProblem):
+            if len(document) <= LONGEST_JSON and isinstance(loaded := load_yaml(document), Mapping):
+                sealing.learn_all(loaded)
 
 
 def is_listed(name: str, raw: Raw) -> bool:
