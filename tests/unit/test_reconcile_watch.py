@@ -9,9 +9,9 @@ import pytest
 
 from prefillgate.api.kinds.moments import moment
 from prefillgate.evidence.book_rows import Watch
-from prefillgate.reconcile.effects import EndWatch, KeepWatch, StartWork
+from prefillgate.reconcile.effects import EndWatch, KeepWatch, StartWork, StopWork
 from prefillgate.reconcile.naming import watch_key
-from prefillgate.reconcile.snapshot import ArmSeen, Slot, WatchFound, WorkKind, WorkState
+from prefillgate.reconcile.snapshot import ArmSeen, Slot, Trouble, WatchFound, WorkKind, WorkState
 from tests.support.line_world import HOLDS, PROMOTES, SOUND, A, B, C, World
 
 DAY = 86_400
@@ -228,6 +228,17 @@ def test_one_that_runs_goes_on_through_a_restart_and_one_that_broke_is_tried_aga
     world.now += 30
     world.settle()
     assert len(watches(world)) == 3
+
+
+def test_one_that_runs_is_ended_once_where_the_line_cannot_be_used_and_begun_again_where_it_can() -> None:
+    world = due(promoted())
+    world.troubles = (Trouble("CasesNotFound", "spec.replaySetRef", "gone"),)
+    world.settle()
+    assert len([each for each in world.done if isinstance(each, StopWork)]) == len(watches(world)) == 1
+    assert told_of_line(world, "Watching").endswith("The line cannot be used as it is.")
+    world.troubles = ()
+    world.settle()
+    assert len(watches(world)) == 2
 
 
 def test_another_promotion_begins_another_watch() -> None:

@@ -77,7 +77,7 @@ def watch_of(view: LineView, accepted: bool, waits_for: str) -> WatchView:
     due = view.now >= wanted.next_at and finding.holds
     running = work is not None and work.state is WorkState.RUNNING
     again = work is None or running or may_start_again(work, view.now)
-    start = _start(view, key, wanted.last_run) if due and again and (running or not waits_for) else None
+    start = _start(view, key, wanted.last_run) if due and again and ((running and accepted) or not waits_for) else None
     if due and waits_for and not running:
         finding = Finding(WATCHING, "False", "WatchWaiting", waits_for)
     retry = (work.retry_at,) if work is not None and work.retry_at is not None and not running else ()
