@@ -185,6 +185,61 @@ async def test_an_override_that_stands_is_taken_back_by_the_command_shown(fake: 
     assert "annotate" not in promoted.out and "promote by alice" in promoted.out
 
 
+def profile(digit: str) -> dict[str, Any]:
+    digest = "sha256:" + digit * 64
+    return {"digest": digest, "name": digit * 12}
+
+
+def promoted(by: str | None = ROLLOUT, **more: Any) -> dict[str, Any]:
+    """A line whose promoted profile is 2 and was 1 before."""
+    since = {"since": "2026-11-30T09:00:00Z"}
+    now, before = profile("2") | since, profile("1") | since
+    profiles = {
+        "promotedProfile": {**now, "how": "Promoted", "rollout": by},
+        "previousProfile": {**before, "how": "FirstSeen"},
+    }
+    return serving_line(**{**profiles, "candidate": None, "differences": None, **more})
+
+
+WATCHED = {"prefills": 8, "badPrefills": 5, "alarm": False, "rollback": True}
+ON_LINE = (
+    f"kubectl --namespace {SPACE} annotate --overwrite servingline {LINE} "
+    "prefillgate.io/rerun=back-2026-11-30T09:00:00Z "
+    'prefillgate.io/override=promote prefillgate.io/override-reason="..."'
+)
+ON_ROLLOUT = (
+    f"kubectl --namespace {SPACE} annotate --overwrite profilerollout {ROLLOUT} prefillgate.io/override=promote "
+    'prefillgate.io/override-reason="..."'
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "decision", "back"),
+    [
+        (promoted(), decided("Rollback", "Override"), ON_LINE),
+        (promoted(watch=WATCHED), decided("Promote", "AcceptanceReached"), ON_LINE),
+        (promoted("chat-older", watch=WATCHED), decided(), ON_LINE),
+        (promoted("chat-older", candidate=profile("1")), decided("Continue", "NotStarted"), ON_ROLLOUT),
+        (promoted("chat-older", candidate=profile("3"), watch=WATCHED), decided(), ""),  # it would promote another one
+        (promoted("chat-older", candidate=profile("1"), currentRollout="chat-newer"), decided(), ""),
+        (promoted(), decided("Promote", "AcceptanceReached"), None),  # nothing is to be rolled back
+        (promoted("chat-older", candidate=profile("3")), decided("Rollback", "RegressionConfirmed"), None),
+        (promoted(previousProfile=None, watch=WATCHED), decided("Rollback", "Override"), None),
+    ],
+)
+async def test_what_was_promoted_and_may_be_rolled_back_has_one_command_that_leads_back(
+    fake: FakeApi, kubeconfig: Path, line: dict[str, Any], decision: dict[str, Any], back: str | None
+) -> None:
+    put(fake, line)
+    put(fake, rollout(decision=decision))
+    told = (await said(kubeconfig, "explain", f"pro/{ROLLOUT}", "-n", SPACE)).out
+    assert [row.removeprefix("to go back      ") for row in told.splitlines() if row.startswith("to go back")] == (
+        [back] if back else []
+    )
+    assert ("the previous profile 111111111111 is the promoted one again" in told) is (back is not None)
+    assert ("put its template back into a workload" in told) is (back == "")
+
+
 async def test_an_earlier_rollout_is_explained_by_its_own_name(fake: FakeApi, kubeconfig: Path) -> None:
     put(fake, serving_line())
     put(fake, rollout("chat-old", decision=decided("Promote", "AcceptanceReached")))

@@ -412,11 +412,48 @@ def test_before_the_first_look_at_an_object_its_override_waits() -> None:
     assert world.look().line_handled is None  # of which the reflector has not heard yet
     world.rollouts = {ONE: thing(ONE, ONE_UID)}
     assert world.look().line_handled is None  # whose profiles are not known yet
-    for half in ("baseline", "candidate"):
-        world.rollouts = {ONE: thing(ONE, ONE_UID, **{half: {"digest": NEW}})}
-        assert world.look().line_handled is None
     world.rollouts = World().rollouts
     assert world.look().standing[ONE].candidate_digest == NEW
+
+
+@pytest.mark.parametrize("on", [ONE, None])
+@pytest.mark.parametrize("value", ["promote", "hold", "rollback"])
+@pytest.mark.parametrize("half", [{}, {"baseline": {"digest": BASE}}, {"candidate": {"digest": NEW}}])
+def test_a_word_about_a_rollout_that_was_looked_at_and_compares_nothing_yet_is_refused_and_waits_for_nobody(
+    on: str | None, value: str, half: dict[str, Any]
+) -> None:
+    world = overriding(on, value=value)
+    world.rollouts[ONE]["status"] = {"observedGeneration": 1, **half}
+    found = world.look()
+    assert found.conditions[on].reason == "OverrideWithoutRollout"
+    kind, name = ("servingline", "chat") if on is None else ("profilerollout", ONE)
+    assert world.told[0].note == (
+        "An override was refused: there is no rollout that it could be about. chat-22222222 compares nothing yet: "
+        f"there was no candidate when it was looked at. Once it does, say it again: kubectl annotate --overwrite "
+        f'-n prod {kind} {name} prefillgate.io/override={value} prefillgate.io/override-reason="why you do it"'
+    )
+    world.rollouts[ONE]["status"] |= {"baseline": {"digest": BASE}, "candidate": {"digest": NEWER}}
+    assert world.look(later=3 * 86_400.0).standing == {}
+    world.annotate(on, words(value, "why I do it", actor="alice"))
+    assert world.look(later=1.0).standing[ONE].candidate_digest == NEWER
+
+
+def test_a_promotion_beside_a_rerun_is_about_the_rollout_that_is_made_for_that() -> None:
+    world = overriding(None)
+    assert considered(world.snapshot(), "").line_handled is None
+    found = considered(world.snapshot(), "chat-33333333 is not decided yet")
+    assert found.standing == {} and found.line_handled is not None
+    assert found.line_handled.message == (
+        "An override was refused: there is no rollout that it could be about. No rollout was made for the rerun beside "
+        f"it: chat-33333333 is not decided yet. The current one is {ONE}: kubectl annotate --overwrite -n prod "
+        f'profilerollout {ONE} prefillgate.io/override=promote prefillgate.io/override-reason="why you do it"'
+    )
+    world.annotate(None, words(reason=None, actor="alice"))
+    assert considered(world.snapshot(), "no").conditions[None].reason == "OverrideWithoutReason"
+    for value in ("hold", "rollback"):  # what is in force now is meant
+        assert considered(world.annotate(None, words(value, actor="alice")).snapshot(), "").standing
+    of_rollout = overriding(ONE)
+    assert considered(of_rollout.snapshot(), "no").standing[ONE].verdict == "Promote"
 
 
 def test_a_rollout_that_says_in_its_spec_what_it_compares_need_not_be_looked_at_first() -> None:
@@ -479,7 +516,14 @@ def test_one_on_an_ended_rollout_is_obeyed_while_that_is_the_lines_current_one()
     assert message is not None and "chat-22222222 ended, and is not the line's current rollout." in message
     del world.rollouts[ONE]["status"]["endedAt"], world.rollouts[ONE]["status"]["lastHandledOverride"]
     world.done.clear()
-    assert world.look().rollout_handled == {}  # it may become the current one: the override waits
+    message = world.look().rollout_handled[ONE].message
+    assert message is not None and "chat-22222222 is not the line's current rollout. The current one is" in message
+    del world.rollouts[ONE]["status"]
+    assert world.look().rollout_handled == {}  # it may become the current one at this very look
+    world.rollouts[ONE] = World().rollouts[ONE]
+    world.annotate(ONE, words(actor="alice"))
+    del world.line["status"]["currentRollout"]
+    assert world.look().rollout_handled == {}  # a status that was lost
 
 
 def test_a_rollout_that_is_being_deleted_is_left_alone() -> None:

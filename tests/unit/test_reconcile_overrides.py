@@ -366,3 +366,116 @@ def test_a_word_of_a_dry_run_allows_nothing_later_and_one_that_is_given_then_doe
     assert decision(world, name) == ("Rollback", "Blocked", "Allowed", "Override")
     world.says(name, override_reason="it was mended")
     assert world.status["promotedProfile"]["digest"] == B.digest
+
+
+# No pair yet
+
+
+def test_a_word_about_one_made_by_hand_without_a_candidate_promotes_nobody_that_comes_later() -> None:
+    world = Peopled(spec=SPEC)
+    world.ready()
+    world.by_hand("mine")
+    world.settle()
+    world.says("mine")
+    assert world.condition("Overridden", "mine") == ("False", "OverrideWithoutRollout")
+    assert world.told_reasons("mine") == ["OverrideWithoutRollout"]
+    world.now += 3 * 86_400
+    world.propose(C)
+    assert world.of("mine")["candidate"]["digest"] == C.digest
+    assert "override" not in world.of("mine")
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    world.says("mine", override_reason="looked at C")
+    assert world.status["promotedProfile"]["digest"] == C.digest
+
+
+def test_a_word_that_one_is_made_with_is_about_the_pair_that_it_finds() -> None:
+    for slots, promoted, condition in (
+        ({Slot.BASELINE: A, Slot.CANDIDATE: B}, B, ("True", "OverrideObeyed")),
+        ({Slot.BASELINE: A, Slot.CANDIDATE: A}, A, ("False", "OverrideWithoutRollout")),
+    ):
+        world = Peopled(spec=SPEC)
+        world.ready()
+        world.slots = slots
+        world.by_hand("mine")
+        world.says("mine")
+        assert world.status["promotedProfile"]["digest"] == promoted.digest
+        assert world.condition("Overridden", "mine") == condition
+
+
+# The way back
+
+
+def rolled_back(on_line: bool = False) -> Peopled:
+    """B was promoted, and by a person's word may be rolled back; A stands in its workload still."""
+    world = judging()
+    world.judge(PROMOTES)
+    floor_ends(world)
+    world.says(None if on_line else world.newest, override="rollback", override_reason="users see bare verdicts")
+    assert world.status["promotedProfile"]["digest"] == B.digest and world.status["rollback"] == "Allowed"
+    return world
+
+
+def back(world: Peopled, rerun: str = "back") -> None:
+    """The one command that `explain` gives."""
+    world.annotate(rerun=rerun)
+    world.says(override="promote", override_reason="the previous one serves again")
+
+
+@pytest.mark.parametrize("on_line", [False, True])
+def test_one_command_makes_the_previous_profile_the_promoted_one_again(on_line: bool) -> None:
+    world = rolled_back(on_line)
+    first, started = world.newest, len(world.started)
+    back(world)
+    promoted = world.status["promotedProfile"]
+    assert (promoted["digest"], promoted["how"], promoted["rollout"]) == (A.digest, "Overridden", world.newest)
+    assert world.newest != first and world.of(world.newest)["baseline"]["digest"] == B.digest
+    assert world.status["previousProfile"]["digest"] == B.digest
+    assert world.condition("Gating") == ("False", "NoCandidate")
+    assert all(each.kind is not WorkKind.JUDGE for each in world.started[started:])
+    assert (
+        "override" in world.of(first)
+    ) is not on_line  # a word on that rollout stands, on the line it is another now
+    world.propose(C)
+    assert world.of(world.newest)["baseline"]["digest"] == A.digest
+    assert world.condition("Overridden", world.newest) == ("False", "NoOverride")
+
+
+def test_a_promotion_beside_a_rerun_that_is_refused_promotes_nobody() -> None:
+    world = judging()
+    back(world)
+    assert "RerunRefused" in world.told_reasons()
+    assert world.condition("Overridden")[1] == "OverrideWithoutRollout"
+    assert f"{world.newest} is not decided yet" in str(world.status["conditions"])
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    away = judging()
+    away.store_trouble = "no route to host"
+    back(away)
+    assert away.status["promotedProfile"]["digest"] == A.digest
+    assert "the line cannot be used now, or its store not be reached" in str(away.status["conditions"])
+
+
+@pytest.mark.parametrize("killed_at", range(10))
+def test_a_kill_on_the_way_back_leads_back_all_the_same(killed_at: int) -> None:
+    world = rolled_back()
+    world.annotate(rerun="back", override="promote", override_reason="A serves", override_actor="alice")
+    try:
+        world.carry_out(plan(world.look()), killed_at)
+    except Killed:
+        world.restart()
+    world.settle()
+    assert world.status["promotedProfile"]["digest"] == A.digest
+    assert len(world.rollouts) == 2 and len(world.overrides) == 2
+
+
+def test_what_is_changed_in_place_is_back_by_its_template_and_a_word() -> None:
+    spec = {key: each for key, each in SPEC.items() if key != "candidate"}
+    world = Peopled(spec=spec)
+    world.slots = {Slot.BASELINE: A}
+    world.ready().propose(B, Slot.BASELINE).judge(PROMOTES)
+    floor_ends(world)
+    back(world)
+    assert world.status["promotedProfile"]["digest"] == B.digest  # no workload says A
+    assert "no workload says another profile than the one in production" in str(world.status["conditions"])
+    world.propose(A, Slot.BASELINE)
+    world.says(override="promote", override_reason="it is back")
+    assert world.status["promotedProfile"]["digest"] == A.digest

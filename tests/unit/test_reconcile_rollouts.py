@@ -231,6 +231,97 @@ def test_the_previous_profile_in_a_slot_of_its_own_is_no_new_candidate() -> None
     assert world.rollouts[world.newest]["spec"]["baseline"]["digest"] == B.digest
 
 
+def promoted_b() -> World:
+    """B was promoted and A, the previous profile, stands in its workload still."""
+    world = World().ready().propose(B).judge(PROMOTES)
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    world.settle()
+    assert world.condition("Gating") == ("False", "NoCandidate")
+    return world
+
+
+def ask(world: World, how: str) -> World:
+    if how == "rerun":
+        world.annotate(rerun="1")
+    elif how == "by hand":
+        world.by_hand("mine")
+    else:
+        world.by_hand("mine", candidate={"digest": A.digest})
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("how", ["rerun", "by hand", "by hand and named"])
+def test_the_previous_profile_is_judged_and_promoted_again_where_a_person_asks(how: str) -> None:
+    world = ask(promoted_b(), how)
+    assert len(world.rollouts) == 2
+    asked = world.newest
+    assert (world.status["candidate"]["digest"], world.status["currentRollout"]) == (A.digest, asked)
+    assert world.condition("Gating") == ("True", "RolloutRunning")
+    assert [(each.baseline, each.candidate) for each in judges(world)][-1] == (B.digest, A.digest)
+    held = world.copy()
+    world.judge(PROMOTES)
+    promoted = world.status["promotedProfile"]
+    assert (promoted["digest"], promoted["how"], promoted["rollout"]) == (A.digest, "Promoted", asked)
+    assert world.status["previousProfile"]["digest"] == B.digest
+    assert world.condition("Gating") == ("False", "NoCandidate") and len(world.rollouts) == 2
+    held.judge(HOLDS)
+    assert held.condition("Gating") == ("False", "Decided")
+    assert held.status["decision"] == "Hold" and len(held.rollouts) == 2
+    held.restart()
+    held.settle()
+    assert held.status["candidate"]["digest"] == A.digest and len(held.rollouts) == 2
+    held.annotate(asked, rerun="once more")
+    held.settle()
+    assert len(held.rollouts) == 3 and held.rollouts[held.newest]["spec"]["rerunOf"] == asked
+
+
+def test_what_was_asked_of_the_previous_profile_is_asked_no_more_once_another_candidate_took_its_place() -> None:
+    world = ask(promoted_b(), "rerun")
+    asked = world.newest
+    world.propose(C, Slot.BASELINE)
+    assert world.condition("Superseded", asked) == ("True", "NewerCandidate")
+    world.judge(HOLDS)
+    world.propose(A, Slot.BASELINE)
+    assert world.condition("Gating") == ("False", "NoCandidate")
+    made = len(world.rollouts)
+    world.annotate(asked, rerun="2")
+    world.settle()
+    assert len(world.rollouts) == made + 1
+    assert world.rollouts[world.newest]["spec"]["candidate"]["digest"] == A.digest
+
+
+def test_the_previous_profile_is_no_candidate_by_a_rollout_of_before_the_promotion_or_of_another_baseline() -> None:
+    world = ask(promoted_b(), "rerun").judge(PROMOTES)
+    world.now += 100
+    world.annotate(rerun="and forth")
+    world.settle()
+    world.judge(PROMOTES)
+    assert world.status["promotedProfile"]["digest"] == B.digest
+    assert world.condition("Gating") == ("False", "NoCandidate")  # B -> A was promoted before A -> B
+    world.by_hand("other", baseline={"digest": C.digest}, candidate={"digest": A.digest})
+    world.settle()
+    assert world.condition("Gating") == ("False", "NoCandidate")
+    assert world.condition("Superseded", "other") == ("True", "BaselineChanged")
+
+
+def test_a_rerun_on_the_rollout_that_promoted_says_where_to_ask() -> None:
+    world = promoted_b()
+    world.annotate(world.newest, rerun="1")
+    world.settle()
+    (refused,) = (each for each in world.events if each.reason == "RerunRefused")
+    assert refused.note.endswith(
+        "it is about other profiles than the line has now; a rerun on the line is about those."
+    )
+    assert world.condition("Gating") == ("False", "NoCandidate") and len(world.rollouts) == 1
+    alone = promoted_b()
+    alone.slots = {Slot.BASELINE: B, Slot.CANDIDATE: B}
+    alone.annotate(rerun="1")
+    alone.settle()
+    (refused,) = (each for each in alone.events if each.reason == "RerunRefused")
+    assert refused.note.endswith("1: no workload says another profile than the one in production.")
+
+
 def test_what_was_promoted_once_and_comes_back_is_judged_anew() -> None:
     world = World().ready()
     for slot, wanted in ((Slot.CANDIDATE, B), (Slot.BASELINE, C), (Slot.CANDIDATE, A), (Slot.BASELINE, B)):

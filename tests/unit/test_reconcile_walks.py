@@ -89,9 +89,12 @@ def a_server_goes_or_comes(world: World, chance: random.Random) -> None:
 
 def a_person(world: World, chance: random.Random) -> None:
     name = chance.choice([None, *world.rollouts])
-    what = chance.choice(["rerun", "promote", "hold", "rollback", "away", "wrong"])
+    what = chance.choice(["rerun", "back", "promote", "hold", "rollback", "away", "wrong"])
     if what == "rerun":
         world.annotate(name, rerun=str(chance.randint(1, 9)))
+    elif what == "back":
+        words = {"override": "promote", "override_reason": f"back {world.now}", "override_actor": "alice"}
+        world.annotate(None, rerun=f"back {world.now}", **words)
     elif what == "away":
         world.annotate(name, override=None, override_reason=None)
     else:

@@ -12,6 +12,7 @@ from prefillgate.reconcile.snapshot import ArmSeen, Slot
 from tests.support.line_world import HOLDS, A, B, World, profile
 
 OLD, NEW = "0" * 16, "1" * 16
+WORD = "An override (promote; with a rerun where no rollout is about it)"
 
 
 def otherwise(known: Profile, name: str, value: str = "x") -> Profile:
@@ -93,6 +94,53 @@ def test_what_may_be_a_change_of_the_profile_is_not_carried_over_and_what_was_ch
     assert ready["reason"] == "NoReadyPods"
     assert "Profiles are read otherwise than when the promoted one was (spec.ignoredNames" in ready["message"]
     assert "changed in place" not in ready["message"]
+
+
+def said_of_servers(world: World) -> str:
+    return str(next(each["message"] for each in world.status["conditions"] if each["type"] == "EndpointsReady"))
+
+
+def promote(world: World, reason: str = "it is in production") -> None:
+    world.annotate(None, override="promote", override_reason=reason, override_actor="oncall").settle()
+
+
+def test_what_is_not_carried_over_is_told_with_whom_an_override_would_promote_and_how_to_have_the_other() -> None:
+    world = rejected_b()
+    world.templates[Slot.BASELINE] = kept("old-2")
+    read_anew(world)
+    told = said_of_servers(world)
+    assert told.endswith(
+        "or the promoted profile's template back. "
+        f"{WORD} makes {B2.digest[7:19]} of spec.candidate the promoted profile: only if that is what was in "
+        f"production. If it was {A2.digest[7:19]} of spec.baseline, exchange spec.baseline and "
+        "spec.candidate first, then that is the candidate."
+    )
+    wrong = world.copy()
+    wrong.annotate(rerun="1")
+    promote(wrong)
+    assert wrong.status["promotedProfile"]["digest"] == B2.digest
+    world.slots = {Slot.BASELINE: B2, Slot.CANDIDATE: A2}  # exchanged
+    world.settle()
+    assert f"makes {A2.digest[7:19]} of spec.candidate the promoted profile" in said_of_servers(world)
+    promote(world)
+    assert world.status["promotedProfile"]["digest"] == A2.digest
+    assert world.status["candidate"]["digest"] == B2.digest
+    world.slots = {Slot.BASELINE: A2, Slot.CANDIDATE: B2}  # and back: names play no role
+    world.settle()
+    assert world.status["promotedProfile"]["digest"] == A2.digest
+    assert world.status["candidate"]["digest"] == B2.digest
+
+
+def test_where_all_workloads_say_the_same_an_override_promotes_that() -> None:
+    world = rejected_b()
+    world.templates[Slot.BASELINE] = kept("old-2")
+    read_anew(world, A2, A2)
+    assert said_of_servers(world).endswith(
+        f"{WORD} makes {A2.digest[7:19]} of spec.candidate the promoted profile: only if that is what was in "
+        "production."
+    )
+    promote(world)
+    assert world.status["promotedProfile"]["digest"] == A2.digest
 
 
 def test_a_change_that_is_none_of_reading_is_still_a_change() -> None:

@@ -25,12 +25,16 @@ def command(line: str, **options: Any) -> int:
 
 def explain(line: str, cluster: Cluster) -> int:
     """Print the page. Raises `BadInput` and `CouldNotMeasure`."""
-    from prefillgate.cli.line_commands import override_command, withdraw_command
+    from prefillgate.cli.line_commands import back_command, override_command, withdraw_command
     from prefillgate.cli.outcome import columns, palette
     from prefillgate.report.line_page import LinePage, render_line_page
 
     found, lease = speaking_to(cluster, lambda kube: wanted(kube, cluster, line))
     view = viewed(found, lease)
-    commands = (override_command(view, cluster, found.rollout), withdraw_command(view, cluster))
+    commands = (
+        override_command(view, cluster, found.rollout),
+        withdraw_command(view, cluster),
+        back_command(view, cluster),
+    )
     click.echo(render_line_page(view, LinePage(*commands, columns(), palette())), nl=False)
     return 0

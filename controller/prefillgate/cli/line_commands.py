@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from prefillgate.api.kinds.names import OVERRIDE, OVERRIDE_EXPIRES, OVERRIDE_REASON, PROFILE_ROLLOUT
+from prefillgate.api.kinds.names import (
+    OVERRIDE,
+    OVERRIDE_EXPIRES,
+    OVERRIDE_REASON,
+    PROFILE_ROLLOUT,
+    RERUN,
+    SERVING_LINE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +34,26 @@ def override_command(view: LineView, cluster: Cluster, rollout: Mapping[str, Any
     again = ["--overwrite"] if OVERRIDE in there or OVERRIDE_REASON in there else []
     words = [f"{OVERRIDE}={value}", f'{OVERRIDE_REASON}="..."']
     return cluster.kubectl(view.namespace, "annotate", PROFILE_ROLLOUT.singular, view.rollout.name, *again, *words)
+
+
+def back_command(view: LineView, cluster: Cluster) -> str:
+    """What makes the previous profile the promoted one, by a person's word. Where it is the candidate that is a
+    promotion of its rollout; while it only stands in a workload of its own it is asked for by the same command. Empty
+    where nothing is to be rolled back, and where another profile is the candidate: the command would promote that."""
+    previous, promoted = view.goes_back_to, view.status.promoted_profile
+    if previous is None or promoted is None:
+        return ""
+    words = ["annotate", "--overwrite"]
+    own = [f"{OVERRIDE}=promote", f'{OVERRIDE_REASON}="..."']
+    if view.candidate_is(previous):
+        current = view.status.current_rollout
+        if view.rollout is None or view.rollout.name != current:
+            return ""
+        return cluster.kubectl(view.namespace, *words, PROFILE_ROLLOUT.singular, view.rollout.name, *own)
+    if view.status.candidate is not None:
+        return ""
+    own.insert(0, f"{RERUN}=back-{promoted.since}")  # another one after each promotion
+    return cluster.kubectl(view.namespace, *words, SERVING_LINE.singular, view.name, *own)
 
 
 def withdraw_command(view: LineView, cluster: Cluster) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from prefillgate.api.errors import Problem
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.reconcile.findings import Finding
+from prefillgate.reconcile.naming import digits_of
+from prefillgate.reconcile.rereading import DIGITS_OF_A_NAME
 from prefillgate.reconcile.roles import is_profile
 from prefillgate.reconcile.seen import LineView, RolloutView, wire
 from prefillgate.reconcile.snapshot import ArmSeen, Trouble
@@ -23,7 +25,7 @@ _IN_PLACE = (
 _READ_OTHERWISE = (
     "Profiles are read otherwise than when the promoted one was (spec.ignoredNames, spec.redactedNames, spec.engine, "
     "the seal key or the controller's version was changed), and no workload has its template: put that back, or the "
-    "promoted profile's template back, or say which profile is in production by an override (promote)."
+    "promoted profile's template back."
 )
 
 
@@ -93,7 +95,25 @@ def endpoints_ready(view: LineView) -> Finding:
 
 def _why_gone(view: LineView) -> str:
     known, now = None if view.promoted is None else view.promoted.reading, view.snapshot.reading
-    return _IN_PLACE if known is None or now is None or known == now else _READ_OTHERWISE
+    if known is None or now is None or known == now:
+        return _IN_PLACE
+    return f"{_READ_OTHERWISE} {_who_can_be_promoted(view)}".strip()
+
+
+def _who_can_be_promoted(view: LineView) -> str:
+    """What an override would promote, which need not be what is in production, and how to have it be that."""
+    if view.candidate is None:
+        return ""
+    named = f"{digits_of(view.candidate.profile.digest, DIGITS_OF_A_NAME)} of spec.{view.candidate.slot}"
+    told = (
+        f"An override (promote; with a rerun where no rollout is about it) makes {named} the promoted profile: only if "
+        "that is what was in production."
+    )
+    other = next((each for each in view.snapshot.slots if each.profile.digest != view.candidate.profile.digest), None)
+    if other is None:
+        return told
+    others = f"{digits_of(other.profile.digest, DIGITS_OF_A_NAME)} of spec.{other.slot}"
+    return f"{told} If it was {others}, exchange spec.baseline and spec.candidate first, then that is the candidate."
 
 
 def baseline_ready(view: LineView) -> bool:

@@ -12,7 +12,7 @@ from prefillgate.reconcile.acceptance import rollout_accepted
 from prefillgate.reconcile.findings import Finding
 from prefillgate.reconcile.naming import digits_of, rerun_name, rollout_name, seed_of
 from prefillgate.reconcile.remembered import Remembered
-from prefillgate.reconcile.seen import LineView, RolloutView, settled_at, slot_of, wire, wire_template
+from prefillgate.reconcile.seen import LONGEST_RERUN, LineView, RolloutView, settled_at, slot_of, wire, wire_template
 from prefillgate.reconcile.told_settings import as_written, differences_in_words, settings_told, wire_settings
 
 OF_A_DRY_RUN = ("PassedDryRun", "FailedDryRun")
@@ -105,23 +105,32 @@ def reason_of(rollout: RolloutView) -> str | None:
 def _wishes(view: LineView) -> list[Rerun]:
     """Annotations that were not dealt with, the line's first."""
     wishes = []
-    if view.rerun is not None and view.rerun[:256] != view.before.last_handled_rerun:
-        wishes.append(Rerun(view.rerun[:256], None))
+    if view.asked_again:
+        wishes.append(Rerun((view.rerun or "")[:LONGEST_RERUN], None))
     for each in view.rollouts:
-        if each.rerun is not None and each.rerun[:256] != each.before.last_handled_rerun and not each.deleting:
-            wishes.append(Rerun(each.rerun[:256], each))
+        if each.asked_again and not each.deleting:
+            wishes.append(Rerun((each.rerun or "")[:LONGEST_RERUN], each))
     return wishes
 
 
 def _rerun(view: LineView, wish: Rerun, current: RolloutView | None) -> Rerun:
     why = ""
-    if view.candidate is None:
-        why = "the candidate is the profile in production"
+    if view.candidate is None and (wish.on is None or view.snapshot.roles.candidate is None):
+        why = "no workload says another profile than the one in production"
     elif wish.on is not None and not (view.is_present(wish.on) or _unbound(view, wish.on)):
-        why = "it is about other profiles than the line has now"
+        why = "it is about other profiles than the line has now; a rerun on the line is about those"
     elif current is not None and current.name != _rerun_name(view, wish):
         why = f"{current.name} is not decided yet"
     return Rerun(wish.value, wish.on, why)
+
+
+def unanswered(view: LineView, candidacy: Candidacy) -> str | None:
+    """Of a rerun that the line bears and no status answers yet, why no rollout is made for it; empty where one is.
+    None: it bears none."""
+    if not view.asked_again:
+        return None
+    wish = next((each for each in candidacy.reruns if each.on is None), None)
+    return "the line cannot be used now, or its store not be reached" if wish is None else wish.refused
 
 
 def _rerun_name(view: LineView, wish: Rerun) -> str:

@@ -29,6 +29,7 @@ class Target:
     candidate: str = ""
     refused: str = ""
     current: str = ""  # the rollout that it could be about instead
+    early: bool = False  # it compares nothing yet, and the words may be said again once it does
     gone: str = ""  # why it can be promoted no more; empty where it can
     unread: bool = False  # whether it can be is not known while no workload can be read
 
@@ -51,6 +52,9 @@ class Target:
         refused = self.refused or (self.gone if value == "promote" else "")
         if not refused:
             return None
+        if self.early:
+            again = where.command(override=f"={value}", override_reason='="why you do it"')
+            return Refusal("OverrideWithoutRollout", f"{refused} Once it does, say it again: {again}")
         if not self.current:
             return Refusal("OverrideWithoutRollout", f"{refused} See: kubectl get -n {where.namespace} pro")
         instead = Where(PROFILE_ROLLOUT.singular, where.namespace, self.current)
@@ -76,7 +80,7 @@ class Target:
 
 def target_of(snapshot: LineSnapshot, name: str | None, thing: Object) -> Target | None:
     """What an override on an object is about: on the line (`name` None) its current rollout. None: that is not known
-    yet, and the override waits."""
+    yet, and the override waits, for what is looked at for the first time now: no longer."""
     line_status = _mapping(snapshot.line.get("status"))
     current = str(line_status.get("currentRollout") or "")
     rollouts = {name_of(seen.thing): seen for seen in snapshot.rollouts}
@@ -96,6 +100,15 @@ def target_of(snapshot: LineSnapshot, name: str | None, thing: Object) -> Target
     return replace(target, gone="" if _may_be_promoted(snapshot, seen) else f"{name} ended, and {GONE}")
 
 
+def of_rerun(line: Object, refused: str) -> Target | None:
+    """What a promotion on a line is about that bears a rerun too: the rollout that is made for that, which is the
+    current one at the next look (None: it waits for it), and never another one where none is made."""
+    if not refused:
+        return None
+    current = str(_mapping(line.get("status")).get("currentRollout") or "")
+    return Target(refused=f"No rollout was made for the rerun beside it: {refused}.", current=current)
+
+
 def _may_be_promoted(snapshot: LineSnapshot, seen: RolloutSeen) -> bool:
     """Whether an ended rollout is about what the line has now: its baseline is the promoted profile and a workload says
     its candidate; or that is promoted already."""
@@ -111,12 +124,22 @@ def _of_rollout(seen: RolloutSeen, name: str, current: str) -> Target | None:
     ended, other = status.get("endedAt") is not None, current if current != name else ""
     if holds(seen.thing, ConditionType.SUPERSEDED) or status.get("supersededBy"):
         return Target(refused=f"{name} was superseded.", current=other)
-    if name != current:
-        return Target(refused=f"{name} ended, and is not the line's current rollout.", current=other) if ended else None
+    if ended and other:
+        return Target(refused=f"{name} ended, and is not the line's current rollout.", current=other)
     baseline, candidate = pair_of(seen)
     if not baseline or not candidate:
-        return Target(refused=f"{name} ended before it was known what it compares.") if ended else None
+        return _without_pair(name, ended) if status else None
+    if name != current:
+        known = bool(status and current)
+        return Target(refused=f"{name} is not the line's current rollout.", current=other) if known else None
     return Target(name, uid_of(seen.thing), baseline, candidate)
+
+
+def _without_pair(name: str, ended: bool) -> Target:
+    """A word about it would be one about whatever comes later."""
+    if ended:
+        return Target(refused=f"{name} ended before it was known what it compares.")
+    return Target(refused=f"{name} compares nothing yet: there was no candidate when it was looked at.", early=True)
 
 
 def pair_of(seen: RolloutSeen) -> tuple[str, str]:

@@ -7,7 +7,8 @@ annotation --> asked --> refused: told how to do it right --------------------+
                         |
                         +--> over: taken away, written anew, or expired
 ```
-* One on a line is about its current rollout, by the line's own status. No override is passed on to another rollout.
+* One on a line is about its current rollout, by the line's own status, and a promotion beside a rerun about the rollout
+  that is made for that. No override is passed on to another rollout.
 * The newer one goes before the older; of two that are seen at the same look the rollout's own.
 * While the store is away an override is obeyed all the same, in status: it may be what ends an outage. The book and the
   journal have it as soon as they are back.
@@ -33,7 +34,7 @@ from prefillgate.evidence.book_rows import HandledOverride as HandledRow
 from prefillgate.reconcile.answer import LONGEST_LINE, bounded
 from prefillgate.reconcile.effects import Effect, OverrideDone, RecordOverride, TakeOverride, Tell
 from prefillgate.reconcile.naming import book_line
-from prefillgate.reconcile.override_targets import Target, conditions_of, holds, rebound, target_of
+from prefillgate.reconcile.override_targets import Target, conditions_of, holds, of_rerun, rebound, target_of
 from prefillgate.reconcile.override_words import (
     LONGEST_VALUE,
     Actor,
@@ -91,16 +92,19 @@ class Considered:
     after: list[Effect] = field(default_factory=list)
 
 
-def considered(snapshot: LineSnapshot) -> Considered:
-    """The overrides of a line and of its rollouts at this look. The same look gives the same answer."""
-    return _Look(snapshot).taken()
+def considered(snapshot: LineSnapshot, rerun: str | None = None) -> Considered:
+    """The overrides of a line and of its rollouts at this look. The same look gives the same answer.
+
+    `rerun`: of one that the line bears and no status answers yet, why no rollout is made for it; empty where one is.
+    """
+    return _Look(snapshot, rerun).taken()
 
 
 class _Look:
     """One look, an object after the other: the line, then its rollouts in their order."""
 
-    def __init__(self, snapshot: LineSnapshot) -> None:
-        self._snapshot, self._now = snapshot, snapshot.now
+    def __init__(self, snapshot: LineSnapshot, rerun: str | None) -> None:
+        self._snapshot, self._now, self._rerun = snapshot, snapshot.now, rerun
         self._book = snapshot.book
         self._told = Considered()
         self._rollouts: dict[str, RolloutSeen] = {name_of(seen.thing): seen for seen in snapshot.rollouts}
@@ -154,6 +158,8 @@ class _Look:
             self._dealt_with.add(name)  # the status was lost, and it is not obeyed twice
             return
         target = target_of(self._snapshot, name, thing)
+        if name is None and wanted.value == "promote" and self._rerun is not None:
+            target = of_rerun(thing, self._rerun)
         if target is None or target.waits(wanted.value):
             return  # nothing to refuse and nothing to obey yet
         where = self._where(name, thing)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.reconcile.acceptance import baseline_ready, endpoints_ready, line_accepted, rollout_accepted
-from prefillgate.reconcile.candidates import candidacy_of
+from prefillgate.reconcile.candidates import candidacy_of, unanswered
 from prefillgate.reconcile.effects import (
     CreateRollout,
     Effect,
@@ -80,7 +80,7 @@ def look_at(snapshot: LineSnapshot) -> Look:
     ended = [(each.name, each.before) for each in view.rollouts if each.ended]
     candidacy = candidacy_of(view, remembered_of(view, ended, view.promoted), accepted)
     nothing = WatchView(Finding(ConditionType.WATCHING, "False", "WatchOff"))
-    look = Look(view, considered(snapshot), accepted, endpoints, candidacy, None, nothing)
+    look = Look(view, considered(snapshot, unanswered(view, candidacy)), accepted, endpoints, candidacy, None, nothing)
     look = replace(look, floor=_floor(look))
     return replace(look, watch=watch_of(view, accepted.holds, _watch_waits_for(look)))
 

@@ -20,12 +20,14 @@ from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus, RolloutPr
 from prefillgate.api.model import validate
 from prefillgate.core.decision import Reason
 from prefillgate.evidence.book_rows import Outcome
+from prefillgate.profiles import Profile
 from prefillgate.reconcile.rereading import KEEPERS, profile_seen, reread
 from prefillgate.reconcile.roles import is_profile
 from prefillgate.reconcile.snapshot import LineSnapshot, Object, RolloutSeen, Slot, SlotProfile, WorkSeen, WorkState
 from prefillgate.reconcile.told_settings import settings_told, wire_settings
 
 NOT_BEGUN = ("NotStarted", "WaitingForFloor", "WaitingForEndpoints", "Suspended")  # of the condition Screened
+LONGEST_RERUN = 256  # of the annotation: more is not looked at
 S = TypeVar("S", bound=StatusModel)
 Told = Mapping[str, Any]  # `digest` and `writtenDigest` of a profile, as a status or a spec has them
 
@@ -53,6 +55,11 @@ class RolloutView:
         return self.before.ended_at is not None
 
     @property
+    def asked_again(self) -> bool:
+        """Whether it bears a wish for a rerun that was not dealt with yet."""
+        return is_new_wish(self.rerun, self.before.last_handled_rerun)
+
+    @property
     def running(self) -> bool:
         """Whether it is being replayed."""
         return self.work is not None and self.work.state is WorkState.RUNNING
@@ -66,7 +73,8 @@ class RolloutView:
 
 @dataclass(frozen=True, slots=True)
 class LineView:
-    """A line, read. `candidate` is what would replace the promoted profile; the one that it replaced is none."""
+    """A line, read. `candidate` is what would replace the promoted profile; the one that it replaced is none, unless a
+    person asks for it."""
 
     snapshot: LineSnapshot
     name: str
@@ -99,6 +107,11 @@ class LineView:
     def suspended(self) -> bool:
         """Whether nothing may run."""
         return self.snapshot.spec is not None and self.snapshot.spec.suspend
+
+    @property
+    def asked_again(self) -> bool:
+        """Whether it bears a wish for a rerun that was not dealt with yet."""
+        return is_new_wish(self.rerun, self.before.last_handled_rerun)
 
     @property
     def settled(self) -> bool:
@@ -282,13 +295,30 @@ def wire_template(slot: SlotProfile) -> dict[str, Any] | None:
 
 def _candidate(view: LineView) -> SlotProfile | None:
     """The candidate of the roles. What was in production before stays in its slot when the other one is promoted: that
-    is no new candidate while the promoted profile stands in a slot of its own."""
+    is no new candidate while the promoted profile stands in a slot of its own, unless a person asks for it."""
     candidate, promoted, previous = view.snapshot.roles.candidate, view.promoted, view.previous
     if candidate is None or promoted is None or is_profile(candidate.profile, wire(promoted)):
         return None
     if previous is None or not is_profile(candidate.profile, wire(previous)):
         return candidate
-    return candidate if slot_of(promoted, view.snapshot.slots) is None else None
+    if slot_of(promoted, view.snapshot.slots) is None or view.asked_again:
+        return candidate
+    return candidate if any(_asks_for(view, each, candidate.profile) for each in view.rollouts) else None
+
+
+def _asks_for(view: LineView, rollout: RolloutView, profile: Profile) -> bool:
+    """Whether a rollout has the previous profile judged once more, against the promoted one: it is live, or has come to
+    an end of its own since that was promoted, or is asked again."""
+    of_this_baseline = rollout.baseline is None or view.is_promoted(rollout.baseline)
+    if rollout.deleting or not of_this_baseline:
+        return False
+    if rollout.candidate is None or not is_profile(profile, rollout.candidate):
+        return rollout.candidate is None and not rollout.ended
+    if rollout.asked_again or not rollout.ended:
+        return True
+    reason = next((each.reason for each in rollout.before.conditions or () if each.type == "Succeeded"), None)
+    since = "" if view.promoted is None else view.promoted.since
+    return reason not in ("Superseded", "Promoted") and (settled_at(rollout.before) or "") >= since
 
 
 def view_of_rollout(seen: RolloutSeen, works: Mapping[str, WorkSeen]) -> RolloutView:
@@ -317,6 +347,11 @@ def _told(seen: ProfileSeen | None, recorded: Any) -> Told | None:
     if seen is not None:
         return wire(seen)
     return None if recorded is None else recorded.model_dump(by_alias=True, include={"digest", "written_digest"})
+
+
+def is_new_wish(rerun: str | None, handled: str | None) -> bool:
+    """Whether the annotation of a rerun says something else than what was dealt with last."""
+    return rerun is not None and rerun[:LONGEST_RERUN] != handled
 
 
 def _generation(metadata: Mapping[str, Any]) -> int:

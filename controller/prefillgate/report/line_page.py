@@ -41,10 +41,11 @@ _WORDS = {
 @dataclass(frozen=True, slots=True)
 class LinePage:
     """How the page is written. `override` is the command that overrides, `withdraw` the one that takes back an
-    override; empty: there is nothing to override, or nothing to take back."""
+    override, `back` the one that makes the previous profile the promoted one; empty: there is nothing of the kind."""
 
     override: str = ""
     withdraw: str = ""
+    back: str = ""
     width: int = WIDTH
     palette: Palette = NO_COLOURS
 
@@ -249,10 +250,26 @@ def _overriding(view: LineView, page: LinePage, paper: Paper) -> list[str]:
         lines += paper.field("override", _standing(standing), 2)
     elif handled is not None and handled.outcome != "Obeyed":
         lines += paper.field("override", _handled(handled), 2)
-    for name, command in (("to take it back", page.withdraw), ("to override", page.override)):
+    lines += _way_back(view, page, paper)
+    for name, command in (
+        ("to take it back", page.withdraw),
+        ("to go back", page.back),
+        ("to override", page.override),
+    ):
         if command:
             lines.append(f"{name:<{INDENT}}{one_line(command)}")
     return lines
+
+
+def _way_back(view: LineView, page: LinePage, paper: Paper) -> list[str]:
+    previous = view.goes_back_to
+    if previous is None:
+        return []
+    told = f"traffic given back changes no role: the previous profile {previous.name} is the promoted one again by a"
+    told += " promotion"
+    if not page.back:
+        told += "; put its template back into a workload, then it is the candidate"
+    return paper.field("way back", told, 2)
 
 
 def _standing(override: OverrideStatus) -> str:

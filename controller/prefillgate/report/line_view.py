@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from prefillgate.api.kinds.common import ConditionModel
-from prefillgate.api.kinds.line_status import ServingLineStatus
+from prefillgate.api.kinds.common import ConditionModel, ProfileSeen
+from prefillgate.api.kinds.line_status import PromotedProfile, ServingLineStatus
 from prefillgate.api.kinds.reasons import ROWS, ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.api.model import WireModel, validate
@@ -66,6 +66,23 @@ class LineView:
         known = {each.type for each in own}
         theirs = [] if self.rollout is None else self.rollout.status.conditions or ()
         return own + [each for each in theirs if each.type not in known]
+
+    @property
+    def goes_back_to(self) -> PromotedProfile | None:
+        """The previous profile, where it is the candidate, or what replaced it may be rolled back."""
+        previous, promoted, watch = self.status.previous_profile, self.status.promoted_profile, self.status.watch
+        if previous is None or promoted is None:
+            return None
+        decision = None if self.rollout is None else self.rollout.status.decision
+        of_promoted = self.rollout is not None and self.rollout.name == promoted.rollout and decision is not None
+        allowed = of_promoted and decision is not None and decision.rollback == "Allowed"
+        by_watch = watch is not None and bool(watch.rollback)
+        return previous if allowed or by_watch or self.candidate_is(previous) else None
+
+    def candidate_is(self, profile: ProfileSeen) -> bool:
+        """Whether a profile is the line's candidate."""
+        candidate = self.status.candidate
+        return candidate is not None and candidate.digest == profile.digest
 
     @property
     def not_well(self) -> list[ConditionModel]:
