@@ -73,6 +73,43 @@ async def test_a_config_map_that_is_changed_under_a_pod_makes_it_a_pod_of_neithe
     assert [each.name for each in seen.candidate.ready if seen.candidate] != [pod["metadata"]["name"]]
 
 
+async def test_a_key_that_is_taken_away_and_contents_made_anew_are_changes_and_the_same_made_anew_is_none(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/chat"
+    told = {"LLAMA_ARG_CTX_SIZE": "4096", "LLAMA_ARG_UBATCH": "512"}
+    given = (f"--from-literal={name}={value}" for name, value in told.items())
+    namespace.kubectl("create", "configmap", "tuning", *given)
+    namespace.apply(configured("tuning"))
+    namespace.apply(line())
+    first = await eyes.until(key, lambda seen: serving(seen, 1))
+    (pod,) = namespace.pods(app="engine")
+    status = {"status": promoted_status(first)}
+    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    await _next_second(pod)
+
+    async def of_neither(words: str) -> None:
+        def is_so(seen: LineSnapshot) -> bool:
+            arms = (seen.baseline, seen.candidate)
+            return all(arm is not None and not arm.servers and words in " ".join(arm.notes) for arm in arms)
+
+        await eyes.until(key, is_so)
+
+    taken = json.dumps([{"op": "remove", "path": "/data/LLAMA_ARG_UBATCH"}])
+    namespace.kubectl("patch", "configmap", "tuning", "--type=json", "-p", taken)
+    await of_neither("ConfigMap tuning was changed after it started")
+    namespace.kubectl("delete", "configmap", "tuning")
+    await of_neither("ConfigMap tuning is not there any more")
+    namespace.apply(config_map("tuning", LLAMA_ARG_CTX_SIZE="8192"))
+    await of_neither("ConfigMap tuning was changed after it started")
+    namespace.kubectl("delete", "configmap", "tuning")
+    namespace.apply(config_map("tuning", **told))
+    seen = await eyes.until(key, lambda seen: serving(seen, 1))
+    assert (seen.roles.promoted, seen.roles.candidate) == (first.roles.promoted, None)
+    assert seen.baseline is not None
+    assert ([each.name for each in seen.baseline.servers], seen.baseline.notes) == ([pod["metadata"]["name"]], ())
+
+
 async def _next_second(pod: Object) -> None:
     """Wait until the cluster's times, which have whole seconds, are beyond the start of a pod."""
     import asyncio

@@ -46,7 +46,19 @@ def test_of_a_pod_with_a_template_elsewhere_the_spec_is_not_kept_but_for_its_por
 def test_of_a_config_map_nothing_that_it_says_is_kept() -> None:
     kept = trims.config_map({"metadata": meta(), "data": {"key": "secret words"}})
     assert "secret words" not in json.dumps(kept)
-    assert set(kept) == {"kind", "metadata", "changedAt"}
+    assert set(kept) == {"kind", "metadata", "changedAt", "dataDigest"}
+    assert "managedFields" not in kept["metadata"]
+
+
+def test_a_config_map_is_another_once_anything_that_it_says_is() -> None:
+    def kept(**said: Any) -> dict[str, Any]:
+        return trims.config_map({"metadata": meta(), **said})
+
+    one = kept(data={"a": "1", "b": "2"})
+    assert trims.same(one, kept(data={"b": "2", "a": "1"}))
+    for other in ({"data": {"a": "1"}}, {"data": {"a": "2", "b": "2"}}, {"binaryData": {"a": "1", "b": "2"}}, {}):
+        assert not trims.same(one, kept(**other))
+    assert trims.same(kept(), kept(data={}))
 
 
 def test_when_the_data_of_a_config_map_was_written_is_told_by_who_manages_it() -> None:

@@ -25,6 +25,7 @@ from prefillgate.profiles import (
     image_ids_of,
     in_words,
     inline_profile,
+    needed_config_maps,
     profile_of,
     recorded,
     rules_for,
@@ -219,6 +220,11 @@ def test_what_was_not_read_is_said() -> None:
 def test_a_reader_knows_beforehand_what_to_read() -> None:
     spec = spec_of(whole())
     assert used_config_maps(spec) == ("cfg", "tpl", "vars")
+    assert needed_config_maps(spec) == ("cfg", "tpl", "vars")
+    spec["volumes"] += [{"name": "d", "configMap": {"name": "may", "optional": True}}]
+    spec["containers"][0]["envFrom"] += [{"configMapRef": {"name": "tpl", "optional": True}}]
+    assert used_config_maps(spec) == ("cfg", "may", "tpl", "vars")
+    assert needed_config_maps(spec) == ("cfg", "tpl", "vars")
     assert used_secrets(spec) == ("all", "keys", "proj", "s")
     binary = f"binary, sha256 {hashlib.sha256(b'ZA==').hexdigest()}"
     assert config_map_data({"data": {"a": "b"}, "binaryData": {"c": "ZA=="}}) == {"a": "b", "c": binary}

@@ -23,6 +23,7 @@ from prefillgate.profiles.sources import SecretFacts as SecretFacts
 from prefillgate.profiles.sources import Sources as Sources
 from prefillgate.profiles.sources import config_map_data as config_map_data
 from prefillgate.profiles.sources import image_ids_of as image_ids_of
+from prefillgate.profiles.sources import needed_config_maps as needed_config_maps
 from prefillgate.profiles.sources import secret_facts as secret_facts
 from prefillgate.profiles.sources import used_config_maps as used_config_maps
 from prefillgate.profiles.sources import used_secrets as used_secrets

@@ -87,31 +87,39 @@ def secret_checksums(annotations: Mapping[str, Any]) -> list[tuple[str, str]]:
     )
 
 
+_CONFIG_MAP = ("configMap", "configMapRef", "configMapKeyRef")
+
+
 def used_config_maps(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the ConfigMaps that a pod spec mounts or takes variables from: what to read before `profile_of`."""
-    return tuple(sorted(set(_used(spec, "configMap", "configMapRef", "configMapKeyRef"))))
+    return _names(_used(spec, *_CONFIG_MAP))
+
+
+def needed_config_maps(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those of them without which no container of the pod starts: not the `optional` ones."""
+    return _names(each for each in _used(spec, *_CONFIG_MAP) if each.get("optional") is not True)
 
 
 def used_secrets(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The same of Secrets: what to read the metadata of."""
-    return tuple(sorted(set(_used(spec, "secret", "secretRef", "secretKeyRef"))))
+    return _names(_used(spec, "secret", "secretRef", "secretKeyRef"))
 
 
-def _used(spec: Mapping[str, Any], volume: str, all_keys: str, one_key: str) -> Iterator[str]:
+def _used(spec: Mapping[str, Any], volume: str, all_keys: str, one_key: str) -> Iterator[Mapping[str, Any]]:
+    """Every place that refers to one."""
     for each, path in items(spec.get("volumes"), "volumes"):
         found = mapping(each, path)
         sources = [found, *(mapping(s, p) for s, p in _projected(found, path))]
         for source in sources:
-            held = mapping(source.get(volume), f"{path}.{volume}")
-            yield from _names((held.get("name"), held.get("secretName")))
+            yield mapping(source.get(volume), f"{path}.{volume}")
     for kind in ("containers", "initContainers"):
         for each, path in items(spec.get(kind), kind):
             container = mapping(each, path)
             for entry, at in items(container.get("envFrom"), f"{path}.envFrom"):
-                yield from _names([mapping(mapping(entry, at).get(all_keys), at).get("name")])
+                yield mapping(mapping(entry, at).get(all_keys), at)
             for entry, at in items(container.get("env"), f"{path}.env"):
                 source = mapping(mapping(entry, at).get("valueFrom"), f"{at}.valueFrom")
-                yield from _names([mapping(source.get(one_key), f"{at}.valueFrom.{one_key}").get("name")])
+                yield mapping(source.get(one_key), f"{at}.valueFrom.{one_key}")
 
 
 def _projected(volume: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
@@ -119,8 +127,9 @@ def _projected(volume: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]
     yield from items(projected.get("sources"), f"{path}.projected.sources")
 
 
-def _names(found: Iterable[Any]) -> Iterator[str]:
-    yield from (name for name in found if isinstance(name, str) and name != "kube-root-ca.crt")
+def _names(references: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    told = (each.get(key) for each in references for key in ("name", "secretName"))
+    return tuple(sorted({name for name in told if isinstance(name, str) and name != "kube-root-ca.crt"}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,12 +156,11 @@ class Sorting:
         """The arms that a pod may be of (one part of a group can be the same in both), or why it is of none."""
         started = started_at(pod.obj, slot.container)
         if started is not None and pod.config_maps:
-            changed = self.config_maps.changed_since(slot.namespace, pod.config_maps, started)
-            if changed:
-                return (
-                    f"ConfigMap {', '.join(changed)} was changed after it started (restart it, or give each version of "
-                    "a ConfigMap a name of its own)"
-                )
+            # A kubelet's clock may be behind the API server's: no container started before its pod was made.
+            since = max(started[:19], str(metadata(pod.obj).get("creationTimestamp") or "")[:19])
+            changed = self.config_maps.another_than(slot.namespace, pod.config_maps, pod.needed, since)
+            if changed is not None:
+                return changed
         match = self._match(pod, (wanted.baseline, wanted.candidate), slot.container)
         if isinstance(match, str):
             return match

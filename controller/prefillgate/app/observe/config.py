@@ -1,14 +1,16 @@
-"""ConfigMaps that profiles are read from: contents are read when a look needs them, and kept by version."""
+"""ConfigMaps that profiles are read from: contents are read when a look needs them, and kept by their digest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from prefillgate.app.observe.contents import Contents
 from prefillgate.app.observe.held import Held
-from prefillgate.app.observe.trims import data_changed_at
+from prefillgate.app.observe.trims import DATA_DIGEST, config_map
 from prefillgate.kube.client import Kube
-from prefillgate.kube.objects import CONFIG_MAPS, Ref, uid_of, version_of
+from prefillgate.kube.clock import Clock, SystemClock
+from prefillgate.kube.objects import CONFIG_MAPS, Object, Ref
 from prefillgate.profiles import config_map_data
 
 Data = Mapping[str, str]
@@ -16,19 +18,18 @@ Data = Mapping[str, str]
 
 @dataclass(slots=True)
 class _Kept:
-    uid: str
-    version: str
+    digest: str
     data: Data
-    changed_at: str  # when what stands in it was written; empty: as it was created, and no pod started before that
 
 
-@dataclass(slots=True)
 class ConfigMaps:
-    """Reads ConfigMaps. What is kept is what lines use."""
+    """Reads ConfigMaps. What is kept is what lines use; of all that are told of, which contents stood there when."""
 
-    kube: Kube
-    held: Held
-    _kept: dict[str, _Kept] = field(default_factory=dict)
+    def __init__(self, kube: Kube, held: Held, clock: Clock | None = None) -> None:
+        self._kube = kube
+        self._held = held
+        self._kept: dict[str, _Kept] = {}
+        self._contents = Contents(clock or SystemClock())
 
     async def read(self, namespace: str, names: Iterable[str]) -> dict[str, Data]:
         """Contents by name; one that is not there is left out. Raises KubeError."""
@@ -42,33 +43,53 @@ class ConfigMaps:
     async def data(self, namespace: str, name: str) -> Data | None:
         """The texts of a ConfigMap as it is now; None where there is none. Raises KubeError."""
         key = f"{namespace}/{name}"
-        seen = self.held.at(key)
+        seen = self._held.at(key)
         kept = self._kept.get(key)
         if seen is None:
-            self._kept.pop(key, None)
+            self.told(key, None)
             return None
-        if kept is not None and (kept.uid, kept.version) == (uid_of(seen), version_of(seen)):
+        if kept is not None and kept.digest == seen.get(DATA_DIGEST):
             return kept.data
-        obj = await self.kube.find(Ref(CONFIG_MAPS, name, namespace))
+        obj = await self._kube.find(Ref(CONFIG_MAPS, name, namespace))
+        if obj is None:
+            self.told(key, None)
+            return None
+        trimmed = config_map(obj)
+        self.told(key, trimmed)
+        kept = self._kept[key] = _Kept(str(trimmed[DATA_DIGEST]), config_map_data(obj))
+        return kept.data
+
+    def told(self, key: str, obj: Object | None) -> None:
+        """A ConfigMap is this now (`trims.config_map`); None: it is gone."""
+        self._contents.seen(key, obj)
         if obj is None:
             self._kept.pop(key, None)
-            return None
-        data = config_map_data(obj)
-        same = kept is not None and (kept.uid, kept.data) == (uid_of(obj), data)
-        written = kept.changed_at if same and kept is not None else data_changed_at(obj) or ""
-        self._kept[key] = _Kept(uid_of(obj), version_of(obj), data, written)
-        return data
 
-    def changed_since(self, namespace: str, names: Iterable[str], moment: str) -> tuple[str, ...]:
-        """Names of those whose contents were written after a moment (RFC 3339, in whole seconds)."""
-        kept = ((name, self._kept.get(f"{namespace}/{name}")) for name in names)
-        return tuple(name for name, each in kept if each is not None and each.changed_at[:19] > moment[:19])
+    def another_than(self, namespace: str, names: Iterable[str], needed: Iterable[str], at: str) -> str | None:
+        """Which of these say something else now than at a moment (RFC 3339, in whole seconds), in words; None: none.
+
+        One that is not there and was never seen counts where it is needed, for without it nothing could have started.
+        """
+        wanted = frozenset(needed)
+        changed: list[str] = []
+        gone: list[str] = []
+        for name in names:
+            key = f"{namespace}/{name}"
+            kept = self._kept.get(key)
+            other = self._contents.another(key, None if kept is None else kept.digest, at)
+            if other or (other is None and name in wanted):
+                (gone if kept is None else changed).append(name)
+        if changed:
+            return (
+                f"ConfigMap {', '.join(changed)} was changed after it started (restart it, or give each version of a "
+                "ConfigMap a name of its own)"
+            )
+        if gone:
+            said = "is not there any more (put it back, and restart the pod where that is not enough)"
+            return f"ConfigMap {', '.join(gone)} {said}"
+        return None
 
     def versions(self, namespace: str, names: Iterable[str]) -> tuple[str, ...]:
         """What tells the contents of now from those of another time."""
         kept = (self._kept.get(f"{namespace}/{name}") for name in sorted(names))
-        return tuple("" if each is None else f"{each.uid}/{each.version}" for each in kept)
-
-    def forget(self, key: str) -> None:
-        """It is gone, or no line uses it any more."""
-        self._kept.pop(key, None)
+        return tuple("" if each is None else each.digest for each in kept)

@@ -75,7 +75,7 @@ class ClusterObserver:
         self._concerned = Concerned(self._kinds)
         self._secrets = Secrets(kube, self._clock)
         self._policies = Policies()
-        self._config_maps = config_maps = ConfigMaps(kube, self._kinds["ConfigMap"])
+        self._config_maps = config_maps = ConfigMaps(kube, self._kinds["ConfigMap"], self._clock)
         seconds = settings.sync_seconds
         self._workloads = Workloads(self._kinds, self._kin, config_maps, settings.seal_key, seconds)
         self._sorting = Sorting(config_maps, Services(kube, self._kinds, self._clock, seconds))
@@ -140,6 +140,7 @@ class ClusterObserver:
         if kind == "Pod":
             self._epochs.pod_changed(lines, old, new)
         if kind == "ConfigMap":
+            self._config_maps.told(key, new)
             for each in self._concerned.sets.who((kind, key)):
                 self._touched(_SET, each)
         for line in sorted(lines):
@@ -152,8 +153,6 @@ class ClusterObserver:
             namespace = key.partition("/")[0]
             for held in self._kinds.always.values() if namespace not in self._kinds.interest else ():
                 held.forget(namespace)
-        elif kind == "ConfigMap":
-            self._config_maps.forget(key)
         elif kind == _POLICY:
             self._policies.forget(key)
         elif kind == _SET:

@@ -35,7 +35,8 @@ class Asked:
 class PodFound:
     """A pod, and what tells its profile: the template it was made from (None: its own spec), its ConfigMaps by name.
 
-    `sources` None: its template is not known. `mark` tells what was read of it from what may be read another time.
+    `needed` are those of them without which it cannot start. `sources` None: its template is not known. `mark` tells
+    what was read of it from what may be read another time.
     """
 
     obj: Object
@@ -43,6 +44,7 @@ class PodFound:
     sources: Sources | None = None
     config_maps: tuple[str, ...] = ()
     mark: tuple[Any, ...] = ()
+    needed: tuple[str, ...] = ()
 
     @property
     def as_made(self) -> Mapping[str, Any]:

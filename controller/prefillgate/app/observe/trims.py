@@ -13,6 +13,8 @@ from prefillgate.reconcile.override_words import owners_of
 Trim = Callable[[Object], Object]
 
 TEMPLATE_DIGEST = "templateDigest"  # beside a ReplicaSet's metadata: which template it was made of
+DATA_DIGEST = "dataDigest"  # beside a ConfigMap's metadata, in place of its data
+CHANGED_AT = "changedAt"  # when that was written last, as far as it is told
 HASH_LABEL = "pod-template-hash"
 _META = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
 _POD_STATUS: tuple[str, ...] = ("phase", "podIP", "startTime", "reason", "message")
@@ -37,8 +39,9 @@ def is_stub(obj: Mapping[str, Any]) -> bool:
 
 
 def config_map(obj: Object) -> Object:
-    """Which version it is and when its data was written last; never the data."""
-    return {"kind": "ConfigMap", "metadata": _meta(obj), "changedAt": data_changed_at(obj)}
+    """Which version it is, the digest of its data and when that was written last; never the data."""
+    kept: Object = {"kind": "ConfigMap", "metadata": _meta(obj), CHANGED_AT: data_changed_at(obj)}
+    return {**kept, DATA_DIGEST: _sha256([_of(obj, "data"), _of(obj, "binaryData")])}
 
 
 def pod(obj: Object) -> Object:
@@ -104,8 +107,7 @@ def template_digest(template: Mapping[str, Any]) -> str:
     labels = {key: value for key, value in _of(meta, "labels").items() if key != HASH_LABEL}
     plain = {**template, "metadata": {**meta, "labels": labels}}
     plain["metadata"].pop("creationTimestamp", None)
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return _sha256(plain)
 
 
 def data_changed_at(config_map: Mapping[str, Any]) -> str | None:
@@ -128,6 +130,11 @@ def same(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
 def _plain(obj: Mapping[str, Any]) -> Object:
     meta = {key: value for key, value in metadata(obj).items() if key not in ("resourceVersion", "generation")}
     return {**obj, "metadata": meta}
+
+
+def _sha256(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _meta(obj: Mapping[str, Any], *more: str) -> Object:

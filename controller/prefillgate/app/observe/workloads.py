@@ -25,6 +25,7 @@ from prefillgate.profiles import (
     Sources,
     image_ids_of,
     inline_profile,
+    needed_config_maps,
     profile_of,
     reading_of,
     used_config_maps,
@@ -231,13 +232,14 @@ class Workloads:
         if template is None and owner is not None and owner.get("kind") in TEMPLATED:
             return PodFound(obj)
         try:
-            names = used_config_maps((template or obj).get("spec") or {})
+            spec = (template or obj).get("spec") or {}
+            names, needed = used_config_maps(spec), needed_config_maps(spec)
         except ProfileError:
             return PodFound(obj)
         namespace = str(metadata(obj).get("namespace"))
         seen = replace(sources, config_maps=await self.config_maps.read(namespace, names))
         versions = self.config_maps.versions(namespace, names)
-        return PodFound(obj, template, seen, names, (uid_of(keeper or obj), versions, *_told(seen)))
+        return PodFound(obj, template, seen, names, (uid_of(keeper or obj), versions, *_told(seen)), needed)
 
     def _keeper(self, pod: Mapping[str, Any]) -> Object | None:
         """The ReplicaSet or ControllerRevision that the pod was made from; None where another kind owns it."""
