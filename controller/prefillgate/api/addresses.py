@@ -15,7 +15,17 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _METADATA = tuple(
-    ipaddress.ip_network(each) for each in ("169.254.0.0/16", "fd00:ec2::254/128", "100.100.100.200/32", "fe80::/10")
+    ipaddress.ip_network(each)
+    for each in (
+        *("169.254.0.0/16", "fe80::/10"),  # most clouds
+        "fd00:ec2::/32",  # Amazon, what hands out credentials to pods among it
+        "fd20:ce::254/128",  # Google
+        "168.63.129.16/32",  # Azure's WireServer
+        *("100.100.100.200/32", "fd00:100::100:200/128"),  # Alibaba
+        *("192.0.0.192/32", "fd00:c1::a9fe:a9fe/128"),  # Oracle
+        "fd00:42::42/128",  # Scaleway
+        "fd00:a9fe:a9fe::1/128",  # Akamai
+    )
 )
 _THIS_MACHINE = (ipaddress.ip_network("0.0.0.0/8"),)  # "this host", RFC 1122 section 3.2.1.3; some systems connect
 # IPv6 addresses that end in an IPv4 one: as-is (RFC 4291 2.5.5), translated (RFC 2765, RFC 6052, RFC 8215).

@@ -9,6 +9,7 @@ from typing import Any
 from prefillgate.api.kinds.arms import ServiceEndpoint
 from prefillgate.app.observe.kinds import ENDPOINT_SLICES, Kinds
 from prefillgate.app.observe.pods import epoch_of, url_of
+from prefillgate.app.observe.trims import FAMILY
 from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import Clock
 from prefillgate.kube.objects import SERVICES, Object, Ref, label, name_of, namespace_of
@@ -60,7 +61,9 @@ class Services:
         if refused is not None:
             said = f"the controller may not read EndpointSlices. Add to its ClusterRole: {RULE}."
             return replace(arm, unreachable=said)
-        return _seen(arm, _Asked(endpoint, port, namespace), self._behind(namespace, endpoint.name), pods)
+        return _seen(
+            arm, _Asked(endpoint, port, namespace), self._behind(namespace, endpoint.name, _family(service)), pods
+        )
 
     async def _service(self, namespace: str, name: str) -> Object | None:
         key, now = f"{namespace}/{name}", self.clock.monotonic()
@@ -70,16 +73,28 @@ class Services:
             self._kept[key] = (now, found)
         return found
 
-    def _behind(self, namespace: str, service: str) -> list[_Behind]:
-        found: dict[str, _Behind] = {}
+    def _behind(self, namespace: str, service: str, family: str | None) -> list[_Behind]:
+        """Each pod once, though it has an address of each family: its one of `family` where it has that.
+
+        Of addresses that nobody says a pod of those of the family are taken, all where it has none.
+        """
+        pods: dict[str, _Behind] = {}
+        bare: dict[bool, dict[str, _Behind]] = {True: {}, False: {}}
         for each in _slices(self.kinds, namespace, service):
-            ports = tuple(each.get("ports") or ())
+            of_family = each.get(FAMILY) == family
             for endpoint in each.get("endpoints") or ():
-                ready = (endpoint.get("conditions") or {}).get("ready")
+                if (endpoint.get("conditions") or {}).get("ready") is False:
+                    continue
                 target = endpoint.get("targetRef") or {}
-                for address in (endpoint.get("addresses") or ())[:1] if ready is not False else ():
-                    found[str(address)] = _Behind(str(address), ports, str(target.get("name") or ""))
-        return [found[address] for address in sorted(found)]
+                pod, which = str(target.get("name") or ""), str(target.get("uid") or target.get("name") or "")
+                for address in (endpoint.get("addresses") or ())[:1]:
+                    one = _Behind(str(address), tuple(each.get("ports") or ()), pod)
+                    if not which:
+                        bare[of_family][one.address] = one
+                    elif of_family or which not in pods:
+                        pods[which] = one
+        found = [*pods.values(), *(bare[True] or bare[False]).values()]
+        return sorted(found, key=lambda one: one.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +154,12 @@ def _port(service: Object, endpoint: ServiceEndpoint) -> Mapping[str, Any] | Non
 
 def _ports(service: Object) -> list[Mapping[str, Any]]:
     return [each for each in (service.get("spec") or {}).get("ports") or () if isinstance(each, Mapping)]
+
+
+def _family(service: Object) -> str | None:
+    """The family of the Service's own address, which clients of its name ask."""
+    families = (service.get("spec") or {}).get("ipFamilies") or ()
+    return str(families[0]) if families else None
 
 
 def _slices(kinds: Kinds, namespace: str, service: str) -> Iterable[Object]:

@@ -15,6 +15,7 @@ Trim = Callable[[Object], Object]
 TEMPLATE_DIGEST = "templateDigest"  # beside a ReplicaSet's metadata: which template it was made of
 DATA_DIGEST = "dataDigest"  # beside a ConfigMap's metadata, in place of its data
 CHANGED_AT = "changedAt"  # when that was written last, as far as it is told
+FAMILY = "addressType"  # of an EndpointSlice, as it is written there
 HASH_LABEL = "pod-template-hash"
 _META = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
 _POD_STATUS: tuple[str, ...] = ("phase", "podIP", "startTime", "reason", "message")
@@ -90,8 +91,8 @@ def controller_revision(obj: Object) -> Object:
 
 
 def endpoint_slice(obj: Object) -> Object:
-    """Addresses, ports, and which Service they are of."""
-    kept: Object = {"kind": "EndpointSlice", "metadata": _meta(obj, "labels")}
+    """Addresses and their family, ports, and which Service they are of."""
+    kept: Object = {"kind": "EndpointSlice", "metadata": _meta(obj, "labels"), FAMILY: obj.get(FAMILY)}
     return {**kept, "ports": list(_each(obj, "ports")), "endpoints": list(_each(obj, "endpoints"))}
 
 
