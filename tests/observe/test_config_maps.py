@@ -11,6 +11,7 @@ from tests.observe.test_deployments import promoted_status, serving
 from tests.support.cluster.fixtures import Namespace
 from tests.support.cluster.workloads import deployment, simulated
 from tests.support.looking import Eyes, config_map, line
+from tests.support.manual_clock import until
 
 
 def configured(name: str, *args: str, **more: Any) -> Object:
@@ -108,6 +109,29 @@ async def test_a_key_that_is_taken_away_and_contents_made_anew_are_changes_and_t
     assert (seen.roles.promoted, seen.roles.candidate) == (first.roles.promoted, None)
     assert seen.baseline is not None
     assert ([each.name for each in seen.baseline.servers], seen.baseline.notes) == ([pod["metadata"]["name"]], ())
+
+
+async def test_a_key_was_taken_away_when_that_was_seen_though_nobody_looked_then(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.kubectl("create", "configmap", "tuning", "--from-literal=A=1", "--from-literal=LLAMA_ARG_CTX_SIZE=4096")
+    namespace.apply(configured("tuning"))
+    namespace.apply(line())
+    first = await eyes.until(key, lambda seen: serving(seen, 1))
+    (pod,) = namespace.pods(app="engine")
+    status = {"status": promoted_status(first)}
+    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    told = len(eyes.touched)
+    taken = json.dumps([{"op": "remove", "path": "/data/LLAMA_ARG_CTX_SIZE"}])
+    namespace.kubectl("patch", "configmap", "tuning", "--type=json", "-p", taken)
+    await until(lambda: ("ServingLine", key) in eyes.touched[told:])
+    namespace.kubectl("rollout", "restart", "deployment/engine")
+    namespace.rolled_out("engine")
+    await _next_second(next(each for each in namespace.pods(app="engine") if each["metadata"] != pod["metadata"]))
+    seen = await eyes.until(key, lambda seen: seen if seen.candidate is not None and seen.candidate.ready else None)
+    assert seen.candidate is not None
+    assert [each.name for each in seen.candidate.ready] != [pod["metadata"]["name"]]
 
 
 async def _next_second(pod: Object) -> None:

@@ -200,10 +200,12 @@ def test_one_forbidden_address_of_a_name_is_enough() -> None:
     assert forbidden("http://llm.example", [], AddressRules()) is None
 
 
-def test_the_host_of_a_url_is_its_own_address_where_it_is_one() -> None:
-    assert resolved("http://[fd00::7]:8080/x") == ("fd00::7",)
-    assert resolved("http://10.0.0.1") == ("10.0.0.1",)
-    assert resolved("http://no-such-name.invalid") == ()
+async def test_the_host_of_a_url_is_its_own_address_where_it_is_one() -> None:
+    rules = AddressRules()
+    assert await resolved("http://[fd00::7]:8080/x", rules) == ("fd00::7",)
+    assert await resolved("http://10.0.0.1", rules) == ("10.0.0.1",)
+    for name in ("no-such-name.invalid", "x" * 64 + ".example", "a..b", ""):
+        assert await resolved(f"http://{name}", rules) == ()
 
 
 def case(**body: Any) -> Any:

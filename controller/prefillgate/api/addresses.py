@@ -44,10 +44,12 @@ def networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AddressRules:
-    """`allowed` goes before everything, `denied` is forbidden on top of what always is."""
+    """`allowed` goes before everything, `denied` is forbidden on top of what always is. `tenant`: whose URLs these are,
+    a namespace; names of one are looked up so that another's need not wait."""
 
     allowed: tuple[Network, ...] = ()
     denied: tuple[Network, ...] = ()
+    tenant: str = ""
 
     def why_not(self, address: str) -> str | None:
         """Why an IP address must not be asked, in words; None for one that may."""

@@ -8,7 +8,7 @@ import httpx
 
 from prefillgate.engines.assemble import DETAIL_LIMIT, Failure
 from prefillgate.engines.base import EngineError, TerminalEngineError, TransientEngineError
-from prefillgate.engines.judged import ForbiddenAddress
+from prefillgate.engines.judged import ForbiddenAddress, NameUnanswered
 from prefillgate.report.clean import one_line
 
 _TERMINAL = frozenset({"Tls", "NotHttp", "TooLong", "BadEncoding", "BadRequest", "AddressForbidden"})
@@ -74,6 +74,8 @@ def _no_connection(error: httpx.TransportError, words: str, proxy: str | None) -
         return Failure("Tls", _tls_words(tls, words))
     timed_out = isinstance(error, httpx.ConnectTimeout)
     said = "no connection within the connect timeout" if timed_out else _connect_words(error, words)
+    if isinstance(error, NameUnanswered):
+        said = words
     if proxy is not None:
         return Failure("Proxy", f"the proxy {proxy} cannot be reached: {said}")
     return Failure("ConnectTimeout" if timed_out else "ConnectionRefused", said)

@@ -7,14 +7,13 @@ before counts here, and httpx is never given one: the address goes into the URL,
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
 from types import TracebackType
 from urllib.parse import urlsplit
 
 import httpx
 
 from prefillgate.api.addresses import AddressRules, forbidden
+from prefillgate.engines.lookups import addresses_of
 
 
 class ForbiddenAddress(httpx.ConnectError):
@@ -23,6 +22,10 @@ class ForbiddenAddress(httpx.ConnectError):
 
 class NameNotFound(httpx.ConnectError):
     """A name has no address now."""
+
+
+class NameUnanswered(httpx.ConnectTimeout):
+    """Nobody said in time which addresses a name has."""
 
 
 class JudgedTransport(httpx.AsyncBaseTransport):
@@ -34,12 +37,12 @@ class JudgedTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """The first address that takes the connection answers. Raises as httpx does, `ForbiddenAddress`,
-        `NameNotFound`."""
+        `NameNotFound`, `NameUnanswered`."""
         url = request.url
         try:
-            addresses = await asyncio.wait_for(asyncio.to_thread(resolved, str(url)), _connect_seconds(request))
+            addresses = await asyncio.wait_for(resolved(str(url), self._rules), _connect_seconds(request))
         except TimeoutError as error:
-            raise httpx.ConnectTimeout(f"no answer in time to what {url.host} is", request=request) from error
+            raise NameUnanswered(unanswered(url.host), request=request) from error
         if not addresses:
             raise NameNotFound(not_resolved(url.host), request=request)
         denied = forbidden(str(url), addresses, self._rules)
@@ -82,18 +85,14 @@ def not_resolved(host: str) -> str:
     return f"the name {host} cannot be resolved: is it spelled right, and does the cluster's DNS know it?"
 
 
-def resolved(url: str) -> tuple[str, ...]:
-    """The addresses of a URL's host; empty where its name is not known. Looks the name up, which blocks."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return (str(ipaddress.ip_address(host)),)
-    except ValueError:
-        pass
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return ()
-    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
+def unanswered(host: str) -> str:
+    """What is said of a name that nobody answers for in time."""
+    return f"no answer in time to what {host} is: is the cluster's DNS well, or the name server of that name?"
+
+
+async def resolved(url: str, rules: AddressRules) -> tuple[str, ...]:
+    """The addresses of a URL's host; empty where its name is not known. It may take a minute."""
+    return await addresses_of(urlsplit(url).hostname or "", rules.tenant)
 
 
 def _connect_seconds(request: httpx.Request) -> float | None:

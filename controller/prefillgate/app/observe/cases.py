@@ -8,7 +8,7 @@ import binascii
 import hashlib
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -163,7 +163,7 @@ class Cases:
                 raise CasesProblem(error.reason, f"spec.url.{at}", str(error), again=True) from error
         access = Access(held=HeldAccess(**held) if held else None)
         try:
-            return await fetched(asked.url, access, self.rules, LARGEST_BYTES)
+            return await fetched(asked.url, access, replace(self.rules, tenant=namespace), LARGEST_BYTES)
         except NotFetched as error:
             raise CasesProblem(error.reason, "spec.url.url", str(error), error.again) from error
 

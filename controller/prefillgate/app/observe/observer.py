@@ -245,9 +245,10 @@ class ClusterObserver:
         troubles: dict[Trouble, None] = {}
         ways: dict[str, Way] = {}
         access = {}
+        rules = replace(self._settings.addresses, tenant=asked.namespace)
         for slot in asked.slots:
             secret, wrong = await self._secrets.access(asked.namespace, asked.arm(slot), f"spec.{slot}")
-            access[slot] = replace(secret, addresses=self._settings.addresses)  # of probes and replays alike
+            access[slot] = replace(secret, addresses=rules)  # of probes and replays alike
             troubles.update(dict.fromkeys(wrong))
         arms: list[ArmSeen | None] = []
         for arm in (found.baseline, found.candidate):

@@ -11,6 +11,7 @@ import random
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -20,13 +21,15 @@ from prefillgate.app.observe.settings import ProbePace
 from prefillgate.engines.access import AccessError, engine_options
 from prefillgate.engines.base import EngineError
 from prefillgate.engines.http import HttpLane
-from prefillgate.engines.judged import ForbiddenAddress, NameNotFound, resolved
+from prefillgate.engines.judged import ForbiddenAddress, NameNotFound, resolved, unanswered
+from prefillgate.engines.lookups import Places
 from prefillgate.kube.backoff import Backoff
 from prefillgate.kube.clock import Clock
 from prefillgate.reconcile.snapshot import ArmSeen, ServerSeen
 
 PATH = "/v1/models"  # of every family, and behind the API key
 MOST_AT_ONCE = 32
+MOST_OF_ONE = 8  # of a namespace
 
 
 @dataclass(slots=True)
@@ -64,7 +67,7 @@ class Reach:
         self._backoff = Backoff(pace.first_seconds, pace.longest_seconds)
         self._rng = random.Random()
         self._probes: dict[str, dict[str, _Probe]] = {}
-        self._turn = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turn = Places(MOST_AT_ONCE, MOST_OF_ONE)
 
     def seen(self, line: str, arm: ArmSeen, access: Access) -> Reached:
         """What is known of an arm's Ready servers; whoever is not known is asked from now on."""
@@ -108,9 +111,7 @@ class Reach:
         """Until it answers."""
         refusals = 0
         while True:
-            async with self._turn:
-                denied = forbidden(probe.url, await asyncio.to_thread(resolved, probe.url), self._rules)
-                said = denied or await refusal(probe.url, probe.access, self._pace.answer_seconds)
+            denied, said = await self._answer(line.partition("/")[0], probe)
             if said is None:
                 probe.ok, probe.said, probe.forbidden = True, "", None
                 self._changed(line)
@@ -122,6 +123,19 @@ class Reach:
                 if news:
                     self._changed(line)
             await self._clock.sleep(self._backoff.seconds(refusals, self._rng))
+
+    async def _answer(self, namespace: str, probe: _Probe) -> tuple[str | None, str | None]:
+        """Why it must not be asked, and why it cannot be reached, if only for that."""
+        seconds, rules = self._pace.answer_seconds, replace(self._rules, tenant=namespace)
+        give_back = await self._turn.take(namespace)
+        try:
+            addresses = await asyncio.wait_for(resolved(probe.url, rules), seconds)
+            denied = forbidden(probe.url, addresses, rules)
+            return denied, denied or await refusal(probe.url, probe.access, seconds)
+        except TimeoutError:
+            return None, f"{probe.url}: {unanswered(urlsplit(probe.url).hostname or '')}"
+        finally:
+            give_back()
 
 
 def _end(probe: _Probe) -> None:
