@@ -38,6 +38,10 @@ async def test_the_one_pod_behind_a_service_is_asked_at_its_own_address_and_two_
     assert server.url == f"http://{pod['status']['podIP']}:8080"
     assert server.epoch == f"{pod['metadata']['uid']}/{status['containerID']}"
     assert (server.name, baseline(seen).notes) == ("Service engine", ())
+    observed = await eyes.look(key)
+    assert observed is not None
+    rules = [way.access.addresses for way in observed.ways.values()]
+    assert [each.tenant for each in rules if each is not None] == [namespace.name]
 
     namespace.kubectl("scale", "deployment/engine", "--replicas=2")
     seen = await eyes.until(key, lambda seen: seen if seen.baseline is not None and seen.baseline.notes else None)

@@ -14,12 +14,15 @@ import pytest
 
 from prefillgate.api.access import Access
 from prefillgate.api.addresses import AddressRules
+from prefillgate.api.kinds.replay_set_kind import ReplaySetSpec
+from prefillgate.app.observe.cases import Cases
 from prefillgate.app.observe.reach import MOST_AT_ONCE, MOST_OF_ONE, Reach
 from prefillgate.app.observe.settings import ProbePace
 from prefillgate.engines.access import engine_options
 from prefillgate.engines.http import HttpLane
 from prefillgate.engines.judged import JudgedTransport, NameUnanswered, resolved
 from prefillgate.engines.lookups import AT_ONCE, OF_ONE, Places, addresses_of
+from prefillgate.kube.errors import Unreachable
 from prefillgate.reconcile.snapshot import ArmSeen, ServerSeen
 from tests.support.manual_clock import ManualClock, settle, until
 
@@ -167,6 +170,25 @@ async def test_servers_of_one_namespace_that_do_not_answer_keep_no_other_from_be
     await until(lambda: told)
     assert told == ["good/chat"]
     reach.close()
+
+
+async def test_a_replay_set_is_looked_up_for_its_namespace(names: Names) -> None:
+    waiting = dead(OF_ONE, "evil")
+    await until(lambda: len(names.asked) == OF_ONE)
+    url = {"url": "http://dead-set.example/cases.jsonl"}
+    spec = ReplaySetSpec.model_validate({"url": url, "sha256": "0" * 64})
+    nobody: Any = None  # there is nothing in the cluster that it needs
+    told: list[str] = []
+    cases = Cases(nobody, nobody, nobody, ManualClock(), AddressRules(), None, told.append, seconds=0.0)
+    for namespace in ("evil", "good"):
+        with pytest.raises(Unreachable, match="still being read"):
+            await cases.read({"metadata": {"name": "set", "namespace": namespace, "uid": "u"}}, spec)
+    await until(lambda: len(names.asked) > OF_ONE)
+    await settle()
+    assert names.asked[OF_ONE:] == ["dead-set.example"]  # of the good one
+    names.answer.set()
+    await until(lambda: len(told) == 2)
+    await asyncio.gather(*waiting)
 
 
 async def test_a_name_is_looked_up_for_whom_the_rules_are(names: Names) -> None:
