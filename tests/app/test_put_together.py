@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from prefillgate.api.kinds.names import APART_LABEL
+from prefillgate.api.kinds.names import APART_LABEL, SCALED
 from prefillgate.app.work import ThreadWorks
 from prefillgate.core.journal import CellMeasured
 from prefillgate.evidence import StoreError, read_store
-from prefillgate.kube.objects import CONFIG_MAPS, PODS, REPLAY_SETS, SERVING_LINES, Kind
+from prefillgate.evidence.book import open_book
+from prefillgate.evidence.book_rows import Scaled
+from prefillgate.kube.objects import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLAY_SETS, SERVING_LINES, Kind
 from tests.support.controllers import Controller
 from tests.support.fake_api import FakeApi, Fault
 from tests.support.fake_api.store import Object, Write
@@ -89,6 +91,39 @@ async def test_a_pod_that_cannot_be_put_back_is_named_in_the_log_and_makes_the_c
     said = [json.loads(line) for line in capsys.readouterr().err.splitlines() if "pods put aside" in line]
     assert [each["event"] for each in said] == ["apart_trouble", "trouble_over"]
     assert "pod default/left: Forbidden" in said[0]["message"]
+
+
+async def test_what_cannot_be_scaled_back_is_told_in_the_log_and_makes_the_controller_troubled_until_it_is(
+    fake: FakeApi, controller: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noted = [{"kind": "Deployment", "name": "base", "before": 1, "ours": [0]}]
+    base = {"replicas": 0, "selector": {"matchLabels": {"app": "base"}}}
+    put(fake, DEPLOYMENTS, "base", spec=base)
+    meta = {"name": "chat", "namespace": "default", "annotations": {SCALED: json.dumps(noted)}}
+    put(fake, SERVING_LINES, "chat", metadata=meta, spec={})
+    refusal = fake.fail(Fault("status", "patch", "deployments", times=10_000, code=403, reason="Forbidden"))
+    one = controller(real=True).start()
+    await until(lambda: "trouble: replicas of default/chat" in one.process.ready().lines)
+    assert fake.store.objects["deployments", "default", "base"]["spec"]["replicas"] == 0
+    refusal.times = 0
+    await until(lambda: fake.store.objects["deployments", "default", "base"]["spec"]["replicas"] == 1)
+    await until(lambda: "trouble: replicas of default/chat" not in one.process.ready().lines)
+    assert SCALED not in fake.store.objects["servinglines", "default", "chat"]["metadata"]["annotations"]
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines() if "replicas of default/chat" in line]
+    assert [each["event"] for each in said] == ["scaling_trouble", "trouble_over"]
+    assert "to allow it: kubectl create rolebinding -n default" in said[0]["message"]
+
+
+async def test_a_controller_that_begins_puts_back_what_was_left_of_a_line_that_is_gone(
+    fake: FakeApi, controller: Make
+) -> None:
+    noted = [{"kind": "Deployment", "name": "base", "before": 1, "ours": [0]}]
+    put(fake, DEPLOYMENTS, "base", spec={"replicas": 0, "selector": {"matchLabels": {"app": "base"}}})
+    one = controller(real=True)
+    with open_book(one.settings.book) as book:
+        book.keep_scaled(Scaled("default/chat", "uid-1", json.dumps(noted)))
+    one.start()
+    await until(lambda: fake.store.objects["deployments", "default", "base"]["spec"]["replicas"] == 1)
 
 
 @pytest.mark.parametrize(

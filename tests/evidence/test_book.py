@@ -28,7 +28,17 @@ from prefillgate.evidence import (
     StoreVersion,
 )
 from prefillgate.evidence.book import LONGEST_TEXT, open_book
-from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Load, Notice, Outcome, Replicates, Watch
+from prefillgate.evidence.book_rows import (
+    Fate,
+    Floor,
+    HandledOverride,
+    Load,
+    Notice,
+    Outcome,
+    Replicates,
+    Scaled,
+    Watch,
+)
 from prefillgate.evidence.book_tables import columns, insert, key_of, select, table_of, typed, values_of
 
 WRITER = Path(__file__).with_name("book_writer.py")
@@ -203,7 +213,27 @@ def test_what_became_of_a_profile_is_kept_in_the_order_of_time_and_is_never_unsa
     assert book.fates("llm/chat")[0].outcome is Outcome.REJECTED
     assert book.fates("llm/other") == ()
     removes = [name for name in dir(book) if name.startswith(("drop", "end", "forget", "remove", "delete"))]
-    assert removes == ["drop_sent_notices", "end_watch"]
+    assert removes == ["drop_sent_notices", "end_scaled", "end_watch"]
+
+
+def test_what_is_scaled_is_known_until_it_is_back(book):
+    first, second = Scaled("llm/chat", "uid-1", "[1]"), Scaled("llm/other", "uid-2", "[2]")
+    book.keep_scaled(second)
+    book.keep_scaled(dataclasses.replace(first, noted="[]"))
+    book.keep_scaled(first)
+    assert book.scaled() == (first, second)
+    book.end_scaled("llm/chat")
+    book.end_scaled("llm/chat")
+    assert book.scaled() == (second,)
+
+
+def test_a_book_that_was_made_before_one_of_its_tables_gets_it_and_keeps_the_rest(where):
+    with open_book(where) as book:
+        book.add_fate(FATE)
+        book._change("DROP TABLE book.scaled")
+    with open_book(where) as book:
+        book.keep_scaled(Scaled("llm/chat", "uid-1", "[]"))
+        assert (len(book.scaled()), book.fates("llm/chat")) == (1, (FATE,))
 
 
 def test_the_last_measured_floor_of_a_baseline_counts(book):
@@ -317,6 +347,8 @@ def test_a_writer_who_was_replaced_writes_nothing_and_may_still_read(where):
             lambda: old.keep_floor(FLOOR),
             lambda: old.keep_watch(Watch("llm/chat", 2.0)),
             lambda: old.end_watch("llm/chat"),
+            lambda: old.keep_scaled(Scaled("llm/chat", "uid-1", "[]")),
+            lambda: old.end_scaled("llm/chat"),
             lambda: old.drop_sent_notices(1e12),
         ):
             with pytest.raises(

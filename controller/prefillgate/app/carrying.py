@@ -11,12 +11,12 @@ from typing import Any
 from prefillgate.api.store_address import StoreAddress
 from prefillgate.app.aside import Aside
 from prefillgate.app.epochs import Epochs, untold
+from prefillgate.app.holds import Holds
 from prefillgate.app.load_limit import LoadLimit
 from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, run_request, seed_of
 from prefillgate.app.promoted import Previous, floor_answer, may_be_mended, replicate_run, watch_answer
 from prefillgate.app.replay_thread import Answer, Turn, Word
 from prefillgate.app.run_stores import RunStores, told
-from prefillgate.app.scaling import Scaling
 from prefillgate.app.seams import Leading
 from prefillgate.app.taking_turns import ScalingHand, alone, in_its_window, in_turns, opening_of, workloads_of
 from prefillgate.app.watching_run import WAITING_FOR_SERVER, so_far
@@ -61,7 +61,7 @@ class WorkSettings:
     in_use_pause_seconds: float = 30.0  # before a server is tried again whose traffic voided cell after cell; doubled
     times: LaneTimes = field(default_factory=lambda: LaneTimes(idle_timeout_seconds=IDLE_SECONDS))
     said: Callable[[Asked], Said] = lambda asked: unsaid  # who is told what a replay says
-    scaling: Scaling | None = None  # for profiles that do not fit at once
+    scaling: Holds | None = None  # for profiles that do not fit at once
     trouble: Callable[[str, str | None], None] = lambda scope, text: None  # told of pods that cannot be put back
 
 

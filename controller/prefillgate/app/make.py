@@ -8,6 +8,7 @@ from typing import Any
 
 from prefillgate.api.addresses import AddressRules
 from prefillgate.app.carrying import WorkSettings
+from prefillgate.app.holds import Holds
 from prefillgate.app.jobs import JobPlace, JobWorks
 from prefillgate.app.logs import logger
 from prefillgate.app.loop import API_SERVER
@@ -56,19 +57,19 @@ def works(around: Surroundings, leading: Leading, changed: Changed) -> Works:
     """Who replays: threads of this process, and with a database Jobs where a line asks for them."""
     settings, troubles = around.settings, around.troubles
 
-    def trouble(scope: str, text: str | None) -> None:
+    def trouble(event: str, scope: str, text: str | None) -> None:
         if text is None:
             troubles.over(scope)
         else:
-            troubles.note(scope, text, "apart_trouble")
+            troubles.note(scope, text, event)
 
     asked = WorkSettings(
         settings.store,
         settings.concurrent_replays,
         namespaces=settings.watch_namespaces,
         said=partial(said, leading.fence.token),
-        scaling=Scaling(around.kube, leading.leads),
-        trouble=trouble,
+        scaling=Holds(Scaling(around.kube, leading.leads, book=leading.book), partial(trouble, "scaling_trouble")),
+        trouble=partial(trouble, "apart_trouble"),
     )
     threads = ThreadWorks(leading, asked, changed, kube=around.kube)
     if isinstance(settings.store, Path):

@@ -20,6 +20,7 @@ from prefillgate.core.verdict import Verdict
 from prefillgate.evidence import StoreDamaged, StoreError, StoreFenced, StoreForeign, StoreVersion
 from prefillgate.reconcile.snapshot import FloorFound, WatchFound, WorkSeen, WorkState
 from prefillgate.replay.clock import Clock
+from prefillgate.replay.swapping import SwapFailed
 from prefillgate.report.clean import one_line
 from prefillgate.runs.errors import BadInput, RunError
 
@@ -123,6 +124,12 @@ class Replay:
         """Whether it is still to be carried out."""
         with self._lock:
             return self._living or self._seen.state is WorkState.RUNNING
+
+    @property
+    def scales(self) -> bool:
+        """Whether a thread is at it that puts back by itself what its line's workloads had."""
+        with self._lock:
+            return self._living and self._asked.takes_turns
 
     # -- what is asked of it
 
@@ -349,7 +356,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _told(error: BaseException) -> str:
-    known = isinstance(error, RunError | StoreError | Unusable)
+    known = isinstance(error, RunError | StoreError | SwapFailed | Unusable)
     return one_line(str(error) if known else f"a fault of the gate itself: {error!r}", LONGEST_TROUBLE)
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from prefillgate.api.kinds.names import SCALED
+from prefillgate.app.logs import logger
 from prefillgate.app.observe.pods import is_ready
+from prefillgate.evidence.book import Book
+from prefillgate.evidence.book_rows import Scaled
 from prefillgate.kube.client import Kube
-from prefillgate.kube.errors import Conflict, KubeError, NotFound
+from prefillgate.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from prefillgate.kube.objects import (
     DEPLOYMENTS,
     PODS,
@@ -29,6 +32,7 @@ from prefillgate.kube.objects import (
     Ref,
     annotation,
     metadata,
+    uid_of,
     version_of,
 )
 from prefillgate.replay.swapping import SwapFailed
@@ -70,47 +74,89 @@ class Scale:
 
 @dataclass(slots=True)
 class Scaling:
-    """In the loop that owns the client. `leads` says whether we still may write."""
+    """In the loop that owns the client. `leads` says whether we still may write.
+
+    What stands written is in the book too, for a line that is deleted meanwhile, and in memory, for one that somebody
+    puts back without its annotations.
+    """
 
     kube: Kube
     leads: Callable[[], bool] = lambda: True
     poll_seconds: float = POLL_SECONDS
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
-    _going_on: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    book: Book | None = None
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _known: dict[str, tuple[Noted, ...]] = field(default_factory=dict)  # by key of the line
+    _booked: set[str] = field(default_factory=set)
 
     async def here(self, work: Coroutine[Any, Any, T]) -> T:
         """Do it in our loop, for whoever runs in another."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
         return await asyncio.wrap_future(future)
 
     # -- what stands written
 
-    async def noted(self, line: Ref) -> tuple[Noted, ...]:
-        """The workloads of a line that are scaled; none where nothing is."""
-        found = await self.kube.find(line)
-        return () if found is None else noted_on(found)
+    def knows(self, line: Ref) -> bool:
+        """Whether this term scaled workloads of a line, or heard of it, and what they had is not back yet."""
+        return line.key in self._known
+
+    async def left_behind(self) -> list[Ref]:
+        """Lines that earlier terms scaled and that are gone since: no look comes to them. Of a line that is there its
+        annotation tells. Raises KubeError, StoreError."""
+        found = []
+        for row in () if self.book is None else await asyncio.to_thread(self.book.scaled):
+            namespace, _, name = row.line.partition("/")
+            ref = Ref(SERVING_LINES, name, namespace)
+            self._booked.add(ref.key)
+            line = await self._listed(ref)
+            if line is None or uid_of(line) != row.uid:
+                self._known[ref.key] = _read(row.noted)
+                found.append(ref)
+            elif annotation(line, SCALED) is None:  # that it was put back could not be written into the book
+                await self._unbook(ref)
+        return found
 
     async def note(self, line: Ref, wanted: Sequence[Ref]) -> tuple[Noted, ...]:
-        """Write down what these workloads have now, unless that stands written already; what stands there then."""
+        """Write down what these workloads have now, unless that stands written already; what stands there then.
+
+        Raises KubeError, StoreError, `SwapFailed`.
+        """
         for _ in range(ATTEMPTS):
             found = await self.kube.get(line)
-            known = {(each.kind, each.name): each for each in noted_on(found)}
-            if all((ref.kind.kind, ref.name) in known for ref in wanted):
-                return tuple(known.values())
+            known = {(each.kind, each.name): each for each in self._noted(line, found)}
             for ref in wanted:
                 if (ref.kind.kind, ref.name) not in known:
                     scale = await self.scale(ref)
                     known[(ref.kind.kind, ref.name)] = Noted(ref.kind.kind, ref.name, scale.replicas)
+            noted = tuple(known.values())
+            if noted == noted_on(found) and (self.book is None or line.key in self._booked):
+                return noted
             with suppress(Conflict):
-                await self._write(line, found, tuple(known.values()))
+                await self._write(line, found, noted)
+                return noted
         raise SwapFailed(f"{line}: what is scaled could not be written down, somebody else changes it again and again")
+
+    def _noted(self, line: Ref, found: Object | None) -> tuple[Noted, ...]:
+        """What stands on the line, and what we know beside that."""
+        written = () if found is None else noted_on(found)
+        there = {(each.kind, each.name) for each in written}
+        return *written, *(each for each in self._known.get(line.key, ()) if (each.kind, each.name) not in there)
+
+    async def _listed(self, ref: Ref) -> Object | None:
+        """An object as it is, by a right that lasts where its namespace ends; None where it is gone."""
+        found = (await self.kube.list(Query(ref.kind, ref.namespace, fields=f"metadata.name={ref.name}"))).items
+        return found[0] if found else None
 
     async def _write(self, line: Ref, found: Object, noted: tuple[Noted, ...]) -> None:
         self._check_leading()
         value = json.dumps([_told(each) for each in noted]) if noted else None
+        if self.book is not None and value is not None:
+            await asyncio.to_thread(self.book.keep_scaled, Scaled(line.key, uid_of(found), value))
+            self._booked.add(line.key)
+            self._check_leading()
         patch = {"metadata": {"annotations": {SCALED: value}, "resourceVersion": version_of(found)}}
         await self.kube.merge_patch(line, patch)
+        if noted:
+            self._known[line.key] = noted
 
     # -- scaling
 
@@ -128,7 +174,7 @@ class Scaling:
         return (await self.kube.list(Query(PODS, ref.namespace, labels=scale.selector))).items
 
     async def set(self, line: Ref, ref: Ref, replicas: int) -> None:
-        """Scale a workload of the line, noted before."""
+        """Scale a workload of the line, noted before. Raises KubeError, StoreError, `SwapFailed`."""
         for _ in range(ATTEMPTS):
             found = await self.kube.get(line)
             noted = noted_on(found)
@@ -138,11 +184,14 @@ class Scaling:
             present = (await self.scale(ref)).replicas
             if not mine.asked_for(present):
                 raise SwapFailed(f"{ref} was scaled to {present} by somebody else")
-            if mine.asked_for(replicas):
-                break
             more = replace(mine, ours=(*mine.ours, replicas))
             with suppress(Conflict):
-                await self._write(line, found, tuple(more if each is mine else each for each in noted))
+                if not mine.asked_for(replicas):
+                    await self._write(line, found, tuple(more if each is mine else each for each in noted))
+                return await self._scaled(ref, replicas)
+        raise SwapFailed(f"{line}: to what {ref} is scaled could not be written down, somebody else changes the line")
+
+    async def _scaled(self, ref: Ref, replicas: int) -> None:
         self._check_leading()
         await self.kube.merge_patch(ref, {"spec": {"replicas": replicas}}, "scale")
 
@@ -175,31 +224,39 @@ class Scaling:
 
     # -- putting back
 
-    def put_back_soon(self, line: Ref) -> asyncio.Task[None]:
-        """Put back what stands written of a line; one at a time. Call it in our loop."""
-        running = self._going_on.get(line.key)
-        if running is None or running.done():
-            running = self._going_on[line.key] = self._loop.create_task(self._put_back_quietly(line))
-        return running
+    async def put_back(self, line: Ref, keep: Collection[Ref] = ()) -> None:
+        """Put back what stands written of a line, and forget it; nothing where it is of the workloads to keep alone.
 
-    async def put_back(self, line: Ref) -> None:
-        """Put back what stands written of a line. Raises KubeError, `NotLeading`."""
-        lock = self._locks.setdefault(line.key, asyncio.Lock())
-        async with lock:
-            noted = await self.noted(line)
-            refs = {each: Ref(KINDS[each.kind], each.name, line.namespace) for each in noted if each.kind in KINDS}
-            wanted = {each: await self._still_ours(ref, each) for each, ref in refs.items()}
+        One that cannot be put back keeps no other from it. Raises KubeError, StoreError, `SwapFailed`, `NotLeading`.
+        """
+        found = await self._listed(line)
+        noted = self._noted(line, found)
+        refs = {each: Ref(KINDS[each.kind], each.name, line.namespace) for each in noted if each.kind in KINDS}
+        if keep and set(refs.values()) <= set(keep):
+            return
+        if noted:
+            self._known[line.key] = noted  # the line may be deleted while this fails
+        if found is None and noted:
+            logger().warning("scaled_line_gone", line=line.key, message="its workloads get back what they had")
+        failed: list[KubeError] = []
+        for rising in (False, True):  # first whoever is to make room
             for each, ref in refs.items():
-                present = wanted[each]
-                if present is not None and present > each.before:
-                    await self._back(ref, each.before)
-                    with suppress(SwapFailed):  # production comes first
-                        await self.until_gone(ref, each.before, PUT_BACK_SECONDS)
-            for each, ref in refs.items():
-                present = wanted[each]
-                if present is not None and present < each.before:
-                    await self._back(ref, each.before)
-            await self._forget(line)
+                try:
+                    await self._one_back(ref, each, rising)
+                except KubeError as error:
+                    failed.append(error)
+        if failed:
+            raise failed[0]
+        await self._forget(line)
+
+    async def _one_back(self, ref: Ref, noted: Noted, rising: bool) -> None:
+        present = await self._still_ours(ref, noted)
+        if present is None or present == noted.before or (present < noted.before) is not rising:
+            return
+        await self._scaled(ref, noted.before)
+        if not rising:
+            with suppress(SwapFailed):  # production comes first
+                await self.until_gone(ref, noted.before, PUT_BACK_SECONDS)
 
     async def _still_ours(self, ref: Ref, noted: Noted) -> int | None:
         """The present replicas where they are what we set; None where they are another's, or the workload is gone."""
@@ -207,24 +264,29 @@ class Scaling:
             present = (await self.scale(ref)).replicas
         except NotFound:
             return None
+        except Forbidden:
+            if await self._listed(ref) is None:  # it went with its namespace, and so did our right
+                return None
+            raise
         return present if noted.asked_for(present) else None
-
-    async def _back(self, ref: Ref, replicas: int) -> None:
-        self._check_leading()
-        await self.kube.merge_patch(ref, {"spec": {"replicas": replicas}}, "scale")
 
     async def _forget(self, line: Ref) -> None:
         for _ in range(ATTEMPTS):
-            found = await self.kube.find(line)
+            found = await self._listed(line)
             if found is None or annotation(found, SCALED) is None:
-                return
-            with suppress(Conflict):
+                break
+            with suppress(Conflict, NotFound):
                 await self._write(line, found, ())
+                break
+        else:
+            raise SwapFailed(f"{line}: that all is back could not be written down, somebody else changes the line")
+        self._known.pop(line.key, None)
+        await self._unbook(line)
 
-    async def _put_back_quietly(self, line: Ref) -> None:
-        """What could not be put back now is tried at the next look."""
-        with suppress(KubeError, SwapFailed):
-            await self.put_back(line)
+    async def _unbook(self, line: Ref) -> None:
+        if self.book is not None and line.key in self._booked:
+            await asyncio.to_thread(self.book.end_scaled, line.key)
+            self._booked.discard(line.key)
 
 
 def line_ref(line: Mapping[str, Any]) -> Ref:
@@ -235,8 +297,12 @@ def line_ref(line: Mapping[str, Any]) -> Ref:
 
 def noted_on(line: Mapping[str, Any]) -> tuple[Noted, ...]:
     """What stands written on a line; nothing where that cannot be read."""
+    return _read(annotation(line, SCALED) or "[]")
+
+
+def _read(text: str) -> tuple[Noted, ...]:
     try:
-        rows = json.loads(annotation(line, SCALED) or "[]")
+        rows = json.loads(text)
         return tuple(
             Noted(str(row["kind"]), str(row["name"]), int(row["before"]), tuple(map(int, row["ours"]))) for row in rows
         )

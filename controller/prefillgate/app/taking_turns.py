@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from prefillgate.api.kinds.arms import Arm, Endpoint
 from prefillgate.app.epochs import Epochs
+from prefillgate.app.holds import Holds, how_to_allow
 from prefillgate.app.observe.pods import is_ready, server_of
 from prefillgate.app.orders import Asked, NoWindow, Unusable, short
 from prefillgate.app.scaling import KINDS, Noted, Scaling, line_ref, newest_ready
@@ -28,7 +29,6 @@ from prefillgate.replay.session import RunRequest
 from prefillgate.replay.swapping import SwapFailed, SwapOrder
 
 T = TypeVar("T")
-SCALER = "prefillgate-scaler"  # the ClusterRole of manifests/rbac
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ScalingHand:
     """Swaps by scaling. `look` tells where each arm is before the first swap."""
 
     asked: Asked
-    scaling: Scaling
+    holds: Holds
     epochs: Epochs
     workloads: dict[str, Workload]
     say: Callable[[str], None]
@@ -87,6 +87,11 @@ class ScalingHand:
     patience_seconds: float | None = 600.0
     old_life_seconds: float = 30.0
     _servers: dict[str, ServerSeen | None] = field(default_factory=dict)
+
+    @property
+    def scaling(self) -> Scaling:
+        """What scales."""
+        return self.holds.scaling
 
     def address(self, arm: str) -> str | None:
         """Where the arm's server is now; None where none of it is up."""
@@ -159,11 +164,7 @@ class ScalingHand:
         try:
             return await self.scaling.here(there())
         except Forbidden as error:
-            namespace = self.asked.snapshot.line["metadata"]["namespace"]
-            raise SwapFailed(
-                f"{error}; to allow it: kubectl create rolebinding -n {namespace} {SCALER} --clusterrole={SCALER} "
-                "--serviceaccount=NAMESPACE:NAME, the controller's"
-            ) from error
+            raise SwapFailed(how_to_allow(error, line_ref(self.asked.snapshot.line).namespace)) from error
         except KubeError as error:
             raise SwapFailed(f"scaling: {error}") from error
 
@@ -214,18 +215,16 @@ def opening_of(asked: Asked, now: float) -> Opening:
 
 
 async def in_its_window(asked: Asked, hand: ScalingHand, clock: Clock, work: Callable[[], Awaitable[T]]) -> T:
-    """Do it while the window is open; whatever ends it, what was there before is put back.
+    """Do it while the window is open, once what others scaled is back; whatever ends it, what was there before is put
+    back.
 
-    Raises `NoWindow` once it closes, and what `work` raises.
+    Raises `NoWindow` once it closes, `SwapFailed`, and what `work` raises.
     """
     opening = opening_of(asked, clock.now())
-    scaling, line = hand.scaling, line_ref(asked.snapshot.line)
-
-    async def back() -> None:
-        await scaling.put_back_soon(line)
-
+    hold = hand.holds.hold(line_ref(asked.snapshot.line), [each.ref for each in hand.workloads.values()])
     try:
         async with asyncio.timeout(opening.put_back_at - clock.now()) as limit:
+            await hand.holds.begin(hold)
             await hand.look()
             return await work()
     except TimeoutError as error:
@@ -234,4 +233,4 @@ async def in_its_window(asked: Asked, hand: ScalingHand, clock: Clock, work: Cal
         windows = asked.spec.sequential.windows if asked.spec.sequential is not None else None
         raise NoWindow(next_opening(windows or (), max(clock.now(), opening.put_back_at))) from error
     finally:
-        await asyncio.shield(asyncio.ensure_future(scaling.here(back())))
+        await hand.holds.end(hold)

@@ -48,12 +48,14 @@ class ThreadWorks:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._epochs = Epochs()
-        aside, self._sweeping = None, None
+        aside, self._tasks = None, list[asyncio.Task[None]]()
         if kube is not None:
             pods = ApartPods(kube, leading.fence.token, leading.leads)
             left = Leftovers(pods, settings.trouble)
             aside = Aside(Apart(pods, self.present_epoch, left), self._loop)
-            self._sweeping = self._loop.create_task(left.sweep(settings.namespaces))
+            self._tasks.append(self._loop.create_task(left.sweep(settings.namespaces)))
+        if settings.scaling is not None:
+            self._tasks.append(self._loop.create_task(settings.scaling.adopt()))
         self._carrier = Carrier(leading, settings, self._epochs, self._clock, aside)
         self._lock = threading.RLock()
         self._replays: dict[Key, Replay] = {}
@@ -125,30 +127,33 @@ class ThreadWorks:
 
     def looked(self, observed: Observed) -> None:
         """A look at a line was carried out. What was left scaled is put back, unless its replay goes on."""
-        scaling, line = self._settings.scaling, observed.snapshot.line
-        if scaling is None or not noted_on(line):
+        holds, line = self._settings.scaling, observed.snapshot.line
+        if holds is None or not (noted_on(line) or holds.scaling.knows(line_ref(line))):
             return
         uid = str(line["metadata"]["uid"])
         with self._lock:
-            goes_on = any(replay.living for (of, _), replay in self._replays.items() if of == uid)
+            goes_on = any(replay.scales for (of, _), replay in self._replays.items() if of == uid)
         if not goes_on and not self._closed:
-            scaling.put_back_soon(line_ref(line))
+            holds.put_back_soon(line_ref(line))
 
     async def close(self, seconds: float) -> bool:
         """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        until = self._loop.time() + seconds
+        for task in self._tasks:
+            task.cancel()
         with self._lock:
             self._closed = True
             self._waiting.clear()
             for replay in self._replays.values():
                 replay.stop(ENDING)
-            if not self._threads:
-                return True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._all_ended.wait()
-        return not self._threads
+            at_work = bool(self._threads)
+        if at_work:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._all_ended.wait()
+        holds = self._settings.scaling
+        all_back = holds is None or await holds.close(max(0.0, until - self._loop.time()))
+        return not self._threads and all_back
 
     def _give_thread(self, replay: Replay) -> None:
         if self._threads >= self._settings.most_at_once:

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from prefillgate.api.store_address import StoreAddress
 from prefillgate.evidence.book_link import Ask, Link, Rows
-from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Load, Notice, Replicates, Watch
+from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Load, Notice, Replicates, Scaled, Watch
 from prefillgate.evidence.book_tables import insert, select, typed, values_of
 from prefillgate.evidence.errors import StoreError, StoreRefused
 from prefillgate.evidence.fence import Fence
@@ -207,6 +207,20 @@ class Book:
     def watches(self) -> tuple[Watch, ...]:
         """All of them, the next first."""
         return self._rows(Watch, "ORDER BY next_at, line")
+
+    # -- what was scaled
+
+    def keep_scaled(self, scaled: Scaled) -> None:
+        """What the workloads of a line had, in the place of what stood there."""
+        self._keep(scaled, update=True)
+
+    def end_scaled(self, line: str) -> None:
+        """They have it back."""
+        self._change("DELETE FROM book.scaled WHERE line = :line", line=line)
+
+    def scaled(self) -> tuple[Scaled, ...]:
+        """All lines whose workloads are scaled."""
+        return self._rows(Scaled, "ORDER BY line")
 
     # --
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from prefillgate.evidence import schema
 from prefillgate.evidence.book_link import Ask, Rows
-from prefillgate.evidence.book_tables import check_version, statements
+from prefillgate.evidence.book_tables import check_version, missing, statements
 from prefillgate.evidence.errors import StoreDamaged, StoreForeign, named, translated
 from prefillgate.evidence.fence import NOBODY, Fence, fenced, held_token
 from prefillgate.evidence.files import absolute, uri
@@ -88,6 +88,8 @@ class FileLink:
         elif found != APPLICATION_ID:
             raise StoreForeign("this is not the book of a controller. It was left untouched. Name another file.")
         check_version({row[0]: row[1] for row in self._ask("SELECT key, value FROM book.meta", {})})
+        for statement in missing([row[0] for row in self._connection.execute("SELECT name FROM sqlite_schema")]):
+            self._ask(statement, {})
 
     def _take(self, fence: Fence | None) -> None:
         found = self._found()

@@ -12,7 +12,7 @@ import psycopg
 
 from prefillgate.api.store_address import PostgresUrl
 from prefillgate.evidence.book_link import Ask, Rows
-from prefillgate.evidence.book_tables import check_version, statements
+from prefillgate.evidence.book_tables import check_version, missing, statements
 from prefillgate.evidence.errors import StoreAway, StoreDamaged, StoreForeign, named
 from prefillgate.evidence.fence import NOBODY, Fence, fenced, held_token
 from prefillgate.evidence.postgres_link import Connection, connect, lost, translated
@@ -115,6 +115,9 @@ class PostgresLink:
                     "untouched. Use another database."
                 ) from error
             check_version(meta)
+            tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'prefillgate_book'"
+            for statement in missing([row[0] for row in self._connection.execute(tables)]):
+                self._ask(statement, {})
 
     def _take(self, fence: Fence | None) -> None:
         found = self._found("FOR UPDATE")

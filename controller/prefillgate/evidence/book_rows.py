@@ -101,6 +101,16 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Scaled:
+    """What the workloads of a line had before a replay scaled them. One for each line: what stands on the line itself,
+    for when that is deleted before they have it back."""
+
+    line: str  # namespace/name
+    uid: str
+    noted: str  # as the line's annotation has it
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """When a promoted line is looked at next."""
 

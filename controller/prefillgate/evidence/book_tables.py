@@ -2,8 +2,8 @@
 
 meta        `schema` (version), `created_by`
 fence       one row: the highest token of a writer, -1 before any
-notices, overrides, replicates, fates, floors, watches, loads: the rows of `prefillgate.evidence.book_rows`, field by
-            field
+notices, overrides, replicates, fates, floors, watches, loads, scaled: the rows of `prefillgate.evidence.book_rows`,
+            field by field
 
 `book.` stands for the schema, `:name` for a value; each link writes them its own way.
 """
@@ -11,11 +11,21 @@ notices, overrides, replicates, fates, floors, watches, loads: the rows of `pref
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Load, Notice, Outcome, Replicates, Watch
+from prefillgate.evidence.book_rows import (
+    Fate,
+    Floor,
+    HandledOverride,
+    Load,
+    Notice,
+    Outcome,
+    Replicates,
+    Scaled,
+    Watch,
+)
 from prefillgate.evidence.errors import RESTORE, StoreDamaged, StoreVersion
 from prefillgate.evidence.versions import CREATED_BY
 
@@ -31,6 +41,7 @@ _KEYS: dict[type, tuple[str, str]] = {
     Floor: ("floors", "line, baseline, replay_set_sha256"),
     Watch: ("watches", "line"),
     Load: ("loads", "line, at, work"),
+    Scaled: ("scaled", "line"),
 }
 
 
@@ -58,6 +69,11 @@ def statements() -> tuple[str, ...]:
         *(_created(row) for row in _KEYS),
         f"INSERT INTO book.meta VALUES ('schema', '{BOOK_VERSION}'), ('created_by', '{CREATED_BY}')",
     )
+
+
+def missing(there: Collection[str]) -> tuple[str, ...]:
+    """What makes the tables that a book of an earlier program does not have: what it has is as it was."""
+    return tuple(_created(row) for row in _KEYS if table_of(row) not in there)
 
 
 def _created(row: type) -> str:
