@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from prefillgate.api.kinds.names import OVERRIDE, OVERRIDE_REASON
 from tests.support.cluster.gate import HOME
 from tests.support.cluster.gated import GatedLine, answer
 from tests.support.cluster.users import ADMIN
@@ -83,6 +84,33 @@ def test_the_command_that_explain_shows_overrides_and_the_one_after_it_takes_tha
     again = line.namespace.cluster.plane.kubectl(*back.removeprefix("to take it back").split()[1:])
     assert again.returncode == 0, again.stderr
     line.wait_rollout(lambda found: not found["status"].get("override"))
+
+
+def test_after_a_promotion_that_is_to_be_rolled_back_the_command_that_explain_shows_leads_back(line: GatedLine) -> None:
+    line.set_up()
+    line.apply()
+    line.ready()
+    before = line.line()["status"]["promotedProfile"]["digest"]
+    line.serve("green", "--seed", "2")
+    name = line.decided()["metadata"]["name"]
+    line.wait_line(lambda found: found["status"]["promotedProfile"].get("rollout") == name)
+    assert "to go back" not in told(line, "explain", line.name).stdout
+    words = (f"{OVERRIDE}=rollback", f"{OVERRIDE_REASON}=users see bare verdicts")
+    assert line.namespace.kubectl("annotate", "profilerollout", name, *words).returncode == 0
+    line.wait_line(lambda found: found["status"]["rollback"] == "Allowed")
+    command = next(
+        row for row in told(line, "explain", line.name).stdout.splitlines() if row.startswith("to go back")
+    ).removeprefix("to go back")
+    copied = [word.strip('"') for word in command.replace('"..."', "back").split()[1:]]
+    done = line.namespace.cluster.plane.kubectl(*copied)
+    assert done.returncode == 0, done.stderr
+    after = line.wait_line(lambda found: found["status"]["promotedProfile"]["digest"] == before)["status"]
+    assert after["promotedProfile"]["how"] == "Overridden"
+    assert after["promotedProfile"]["rollout"] == line.rollouts()[-1]["metadata"]["name"] != name
+    line.serve("green", "--seed", "3")
+    following = line.decided(after=2)
+    assert following["status"]["baseline"]["digest"] == before
+    assert answer(following) == ("Promote", "Allowed", "Refused")
 
 
 def test_a_controller_that_is_gone_is_told(line: GatedLine) -> None:

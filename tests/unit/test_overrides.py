@@ -532,6 +532,18 @@ def test_a_rollout_that_is_being_deleted_is_left_alone() -> None:
     assert world.look().rollout_handled == {}
 
 
+def test_a_word_on_a_line_whose_rollout_is_being_deleted_is_not_kept_for_what_takes_its_place() -> None:
+    world = overriding(None)
+    world.rollouts[ONE]["metadata"]["deletionTimestamp"] = AT
+    handled = world.look().line_handled
+    assert handled is not None and handled.outcome == "Refused" and handled.message is not None
+    assert (
+        "chat-22222222 is being deleted. Once another takes its place, say it again: kubectl annotate --overwrite -n "
+        "prod servingline chat prefillgate.io/override=promote" in handled.message
+    )
+    assert world.next_rollout().look(later=1.0).standing == {}
+
+
 def test_a_rollout_that_ended_before_it_was_known_what_it_compares_has_no_pair() -> None:
     world = overriding()
     world.rollouts[ONE]["status"] = {"endedAt": AT}

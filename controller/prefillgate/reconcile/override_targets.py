@@ -29,7 +29,7 @@ class Target:
     candidate: str = ""
     refused: str = ""
     current: str = ""  # the rollout that it could be about instead
-    early: bool = False  # it compares nothing yet, and the words may be said again once it does
+    early: bool = False  # not yet: the same may be said again later, and `refused` says when
     gone: str = ""  # why it can be promoted no more; empty where it can
     unread: bool = False  # whether it can be is not known while no workload can be read
 
@@ -54,7 +54,7 @@ class Target:
             return None
         if self.early:
             again = where.command(override=f"={value}", override_reason='="why you do it"')
-            return Refusal("OverrideWithoutRollout", f"{refused} Once it does, say it again: {again}")
+            return Refusal("OverrideWithoutRollout", f"{refused}, say it again: {again}")
         if not self.current:
             return Refusal("OverrideWithoutRollout", f"{refused} See: kubectl get -n {where.namespace} pro")
         instead = Where(PROFILE_ROLLOUT.singular, where.namespace, self.current)
@@ -90,8 +90,10 @@ def target_of(snapshot: LineSnapshot, name: str | None, thing: Object) -> Target
             return Target(refused="The line has none: nothing was decided yet.") if looked_at else None
         name = current
     seen = rollouts.get(name)
-    if seen is None or "deletionTimestamp" in _mapping(seen.thing.get("metadata")):
+    if seen is None:
         return None
+    if "deletionTimestamp" in _mapping(seen.thing.get("metadata")):
+        return _going_away(name) if thing is snapshot.line else None
     target = _of_rollout(seen, name, current)
     if target is None or target.refused or _mapping(seen.thing.get("status")).get("endedAt") is None:
         return target
@@ -135,11 +137,18 @@ def _of_rollout(seen: RolloutSeen, name: str, current: str) -> Target | None:
     return Target(name, uid_of(seen.thing), baseline, candidate)
 
 
+def _going_away(name: str) -> Target:
+    """A word on the line would be one about whatever takes its place; one on itself goes away with it."""
+    return Target(refused=f"{name} is being deleted. Once another takes its place", early=True)
+
+
 def _without_pair(name: str, ended: bool) -> Target:
     """A word about it would be one about whatever comes later."""
     if ended:
         return Target(refused=f"{name} ended before it was known what it compares.")
-    return Target(refused=f"{name} compares nothing yet: there was no candidate when it was looked at.", early=True)
+    return Target(
+        refused=f"{name} compares nothing yet: there was no candidate when it was looked at. Once it does", early=True
+    )
 
 
 def pair_of(seen: RolloutSeen) -> tuple[str, str]:
