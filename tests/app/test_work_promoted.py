@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,33 @@ def test_small_replays_after_a_promotion_add_up_and_their_alarm_without_a_previo
             assert (second.watch.alarm, second.watch.reason) == (True, "AlarmWithoutBaseline")
 
     asyncio.run(story())
+
+
+def test_a_profile_that_is_read_otherwise_goes_on_from_its_last_replay_and_what_cannot_be_gone_on_from_is_begun_anew(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    heard: list[str] = []
+    of_another = "watch-222222222222-bbbbbbbb-1"
+
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        async with room(tmp_path / "stores", said=lambda asked: lambda line, *_, **__: heard.append(line)) as here:
+            for key, digest, after in (
+                (FIRST, OLD, None),
+                ("watch-111111111111-bbbbbbbb-2", NEW, FIRST),
+                (of_another, OLD, None),  # its key tells of a profile that its store is not of
+                ("watch-111111111111-bbbbbbbb-3", NEW, of_another),
+            ):
+                here.works.start(replace(watch(key, after=after), baseline=digest), looks.observed())
+                seen = await here.until(ended, key)
+                assert seen.watch is not None, seen.trouble
+                found.append(seen.watch.prefills)
+
+    found: list[int] = []
+    asyncio.run(story())
+    assert found == [4, 8, 4, 4]
+    (told,) = (line for line in heard if "the level begins at 1 again" in line)
+    assert "it is of llm sha256:000000000000, now llm sha256:111111111111 is asked for" in told
 
 
 def test_answers_that_the_floor_saw_cut_raise_no_alarm_after_the_promotion(

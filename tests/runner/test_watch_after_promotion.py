@@ -243,6 +243,26 @@ def test_a_replay_before_that_is_gone_is_said_and_the_level_begins_anew(
     assert gone in heard
 
 
+def test_a_profile_by_an_earlier_name_goes_on_and_one_of_another_name_begins_anew_where_it_may(
+    healthy: SimulatedServer, tmp_path: Path
+) -> None:
+    work = bench(tmp_path)
+    carried_out(watch_request(work, healthy.url, 1))
+    called = replace(work.request(None, healthy.url).candidate, called="line sha256:0123")
+    heard: list[str] = []
+    for also, anew, replays in (((healthy.url,), False, 2), ((), True, 1), (("another",), True, 1)):
+        heard.clear()
+        (tmp_path / "watch-2.db").unlink(missing_ok=True)
+        asked = replace(watch_request(work, healthy.url, 2), also_called=also, begins_anew=anew)
+        request = replace(asked, run=replace(asked.run, candidate=called))
+        ended = asyncio.run(run_watch(request, Watch(), None, lambda line, *_, **__: heard.append(line)))
+        ended.close()
+        assert (ended.view.replays, ended.view.prefills_since) == (replays, 4 * replays)
+        told = [line for line in heard if line.endswith("the level begins at 1 again")]
+        assert len(told) == (replays == 1)
+        assert all("cannot be gone on from: it is of http" in line for line in told)
+
+
 def test_what_cannot_be_gone_on_from_is_refused(healthy: SimulatedServer, tmp_path: Path) -> None:
     work = bench(tmp_path)
     carried_out(watch_request(work, healthy.url, 1))

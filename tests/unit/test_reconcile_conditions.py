@@ -229,6 +229,19 @@ def watch_that_waits(world: World) -> None:
 
 
 @scenario
+def watch_that_is_refused(world: World) -> None:
+    watched(world, alarm=False, reason="AcceptanceReached")
+    world.now += DAY
+    world.settle()
+    (key,) = (each.key for each in world.works.values() if each.watch is None and each.kind is WorkKind.WATCH)
+    retry = world.now + 300
+    world.works[key] = replace(
+        world.works[key], state=WorkState.REFUSED, trouble="Its store is damaged.", retry_at=retry
+    )
+    world.settle()
+
+
+@scenario
 def alarm_of_the_watch(world: World) -> None:
     watched(world, reason="AlarmWithoutBaseline")
 

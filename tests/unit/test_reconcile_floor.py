@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from prefillgate.evidence.book_rows import Floor
 from prefillgate.reconcile.effects import KeepFloor, StartWork
 from prefillgate.reconcile.plan import plan
 from prefillgate.reconcile.snapshot import ArmSeen, WorkKind, WorkState
-from tests.support.line_world import PROMOTES, SOUND, TWELVE, A, B, C, World
+from tests.support.line_world import PROMOTES, SOUND, SPEC, TWELVE, A, B, C, World
 
 WEEK = 604_800
 BROKEN = replace(SOUND, sound=False, sentence="The two passes differ.")
@@ -196,3 +200,40 @@ def test_nobody_asks_for_one_while_the_line_is_suspended() -> None:
     world.settle()
     assert world.started == []
     assert world.condition("InstrumentChecked") == ("Unknown", "FloorDue")
+
+
+def _another_policy(world: World) -> None:
+    assert world.policy is not None
+    world.policy = replace(world.policy, sha256="e" * 64)
+
+
+EDITS: dict[str, Callable[[World], Any]] = {
+    "policy": _another_policy,
+    "name of the cases": lambda world: setattr(world, "cases", replace(TWELVE, name="others")),
+    "isolation": lambda world: world.change(baseline={**SPEC["baseline"], "isolation": {"mode": "Shared"}}),
+    "model": lambda world: world.change(model="another"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_a_begun_measurement_cannot_go_on_as_begins_as_another_one(edit: str) -> None:
+    world = World().propose(B)
+    EDITS[edit](world)
+    world.settle()
+    first, second = [each.key for each in world.started if each.kind is WorkKind.FLOOR]
+    assert first != second
+    assert list(world.works) == [second]  # what cannot go on is stopped
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    world.settle()
+    assert world.condition("InstrumentChecked") == ("True", "InstrumentSound")
+    world.restart()
+    world.settle()
+    assert floors(world) == [A.digest] * 2  # a floor that is known is measured for no edit
+
+
+def test_an_isolation_that_leaves_a_server_as_alone_as_before_goes_on_with_what_was_begun() -> None:
+    world = World()
+    world.settle()
+    world.change(baseline={**SPEC["baseline"], "isolation": {"mode": "Drain"}})
+    world.settle()
+    assert floors(world) == [A.digest]

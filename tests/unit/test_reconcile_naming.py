@@ -9,6 +9,7 @@ import pytest
 
 from prefillgate.reconcile.naming import (
     book_line,
+    digest_in,
     digits_of,
     floor_key,
     rerun_name,
@@ -67,25 +68,38 @@ def test_each_measurement_of_the_floor_and_each_replay_of_a_watch_has_a_key_that
     since = "2026-11-30T10:00:00Z"
     floors = [
         floor_key(DIGEST, "a" * 64, None),
-        floor_key(DIGEST, "b" * 64, None),
+        floor_key(DIGEST, "b" * 64, None),  # another question
         floor_key(DIGEST, "a" * 64, "2026-11-30T10:00:00Z"),
         floor_key(DIGEST, "a" * 64, "2026-11-30T10:00:01Z"),
         floor_key(DIGEST[:-1] + "0", "a" * 64, None),
     ]
     watches = [
-        watch_key(DIGEST, since, 1),
-        watch_key(DIGEST, since, 12),
-        watch_key(DIGEST, "2026-11-30T10:00:01Z", 1),
-        watch_key(DIGEST[:-1] + "0", since, 1),
+        watch_key(DIGEST, since, "a" * 64, 1),
+        watch_key(DIGEST, since, "a" * 64, 12),
+        watch_key(DIGEST, "2026-11-30T10:00:01Z", "a" * 64, 1),
+        watch_key(DIGEST[:-1] + "0", since, "a" * 64, 1),
+        watch_key(DIGEST, since, "b" * 64, 3),
+        watch_key("sha256:" + "9" * 64, since, "a" * 64, 4),
     ]
-    assert len({*floors, *watches}) == 9
+    assert len({*floors, *watches}) == 11
     assert all(re.fullmatch("floor-0123456789ab-[0-9a-f]{8}", key) for key in floors)
-    assert all(re.fullmatch("watch-0123456789ab-[0-9a-f]{8}-[0-9]+", key) for key in watches)
+    assert all(re.fullmatch("watch-0123456789ab-[0-9a-f]{8}-[0-9a-f]{8}-[0-9]+", key) for key in watches[:-1])
     assert floors[0] == floor_key(DIGEST, "a" * 64, None)
-    assert [watch_number(DIGEST, since, key) for key in [*watches, None, "", floors[0], "x-1", watches[0] + "x"]] == [
-        *(1, 12, 0, 0),
-        *(0, 0, 0, 0, 0),
-    ]
+    assert len(f"{watches[1]}-replicate") <= 64  # what a store's run may be called
+
+
+def test_numbers_of_replays_go_on_through_a_promotion_whatever_its_profile_is_called_and_is_asked() -> None:
+    since = "2026-11-30T10:00:00Z"
+    here = [watch_key(DIGEST, since, "a", 1), watch_key(DIGEST, since, "b", 12), watch_key(DIGEST[:-9], since, "a", 3)]
+    other = [watch_key(DIGEST, "2026-11-30T10:00:01Z", "a", 1), floor_key(DIGEST, "a", None), None, "", "x-1"]
+    assert [watch_number(since, key) for key in here] == [1, 12, 3]
+    assert [watch_number(since, key) for key in (*other, here[0] + "x", here[0] + "²", f"{here[0]}-1")] == [0] * 8
+
+
+def test_the_key_of_a_replay_tells_what_its_profile_was_called_then() -> None:
+    assert digest_in(watch_key(DIGEST, "2026-11-30T10:00:00Z", "a", 7)) == "sha256:0123456789ab"
+    assert digest_in("watch-0123456789ab-cdef0123-7") == "sha256:0123456789ab"  # as an earlier version made it
+    assert digest_in("another") == "sha256:"
 
 
 def test_a_seed_is_the_same_for_the_same_parts_and_fits_into_json() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from prefillgate.api.kinds.common import TemplateSeen
 from prefillgate.api.kinds.moments import moment, seconds_of
-from prefillgate.reconcile.effects import DeleteRollout, StartWork, StopWork
+from prefillgate.reconcile.effects import DeleteRollout, StartWork, StopWork, Tell
 from prefillgate.reconcile.plan import plan
 from prefillgate.reconcile.snapshot import ArmSeen, Slot, Trouble, WorkKind, WorkState
 from tests.support.line_world import (
@@ -551,6 +551,35 @@ def test_a_refused_replay_that_may_be_mended_holds_and_goes_on() -> None:
     world.works["uid-1"] = replace(world.works["uid-1"], state=WorkState.RUNNING, retry_at=None, trouble="")
     world.settle()
     assert world.of(name)["decision"]["reason"] == "MoreEvidenceNeeded"
+
+
+def test_a_rollout_whose_replay_is_refused_says_what_mends_it_and_gives_way_to_a_rerun() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    trouble = "isolation: the store was begun with exclusive, now shared is asked for"
+    for _ in range(3):
+        retry = world.now + 300
+        world.comes_to(verdict(), state=WorkState.REFUSED, trouble=trouble, retry_at=retry)
+        world.settle()
+        assert trouble in world.of(name)["decision"]["sentences"]
+        assert "prefillgate.io/rerun" in world.of(name)["decision"]["whatWouldChange"][0]
+        world.now = retry
+        world.settle()
+        assert len(world.rollouts) == 1
+    (told,) = (each for each in world.events if each.reason == "ReplayRefused")
+    assert told.warning and told.rollout == name
+    tries = [each for each in world.done if isinstance(each, Tell) and each.reason == "ReplayRefused"]
+    assert len(tries) == 1  # not at each look
+    assert trouble in told.note and "prefillgate.io/rerun" in told.note
+    world.comes_to(verdict(), state=WorkState.REFUSED, trouble=trouble, retry_at=world.now + 300)
+    world.annotate(rerun="now")
+    world.settle()
+    assert world.newest != name and world.rollouts[world.newest]["spec"]["rerunOf"] == name
+    assert world.condition("Superseded", name) == ("True", "NewerCandidate")
+    assert judges(world)[-1].key == "uid-2"
+    assert "RerunRefused" not in world.told_reasons()
+    world.judge(PROMOTES)
+    assert world.status["promotedProfile"]["digest"] == B.digest
 
 
 # Availability

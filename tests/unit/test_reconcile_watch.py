@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from prefillgate.api.kinds.moments import moment
+from prefillgate.core.decision import Reason
+from prefillgate.core.verdict import Outcome
 from prefillgate.evidence.book_rows import Watch
+from prefillgate.profiles import Profile
 from prefillgate.reconcile.effects import EndWatch, KeepWatch, StartWork, StopWork
-from prefillgate.reconcile.naming import watch_key
+from prefillgate.reconcile.naming import digest_in, watch_key
+from prefillgate.reconcile.question import question_of
 from prefillgate.reconcile.snapshot import ArmSeen, Slot, Trouble, WatchFound, WorkKind, WorkState
-from tests.support.line_world import HOLDS, PROMOTES, SOUND, A, B, C, World
+from tests.support.line_world import HOLDS, PROMOTES, SOUND, SPEC, STANDARD, TWELVE, A, B, C, World, verdict
+from tests.unit.test_rereading import A2, B2, kept
 
 DAY = 86_400
 LINE = "team/chat/line-uid"
@@ -43,6 +49,10 @@ def since_of(world: World) -> str:
     return str(world.status["promotedProfile"]["since"])
 
 
+def key_of(world: World, of: Profile, number: int) -> str:
+    return watch_key(of.digest, since_of(world), question_of(world.look()), number)
+
+
 def test_nothing_is_watched_before_the_gate_has_promoted_anything() -> None:
     world = World()
     world.spec["watch"] = {"everySeconds": DAY}
@@ -70,7 +80,7 @@ def test_the_first_replay_is_due_so_long_after_the_promotion() -> None:
     world.step()
     assert watches(world) == []
     due(world)
-    key = watch_key(B.digest, since_of(world), 1)
+    key = key_of(world, B, 1)
     assert watches(world) == [
         StartWork(key, WorkKind.WATCH, B.digest, seed=watches(world)[0].seed, prefills=4, after=None, previous=None)
     ]
@@ -81,7 +91,7 @@ def test_each_replay_follows_the_one_before_and_what_was_missed_is_not_made_up_f
     ended = world.now
     world.ends(WorkKind.WATCH, watch=QUIET)
     world.settle()
-    first = watch_key(B.digest, since_of(world), 1)
+    first = key_of(world, B, 1)
     assert world.watches[LINE] == Watch(LINE, ended + DAY, ended, first)
     told = world.status["watch"]
     assert (told["lastAt"], told["nextAt"], told["lastRun"]) == (moment(ended), moment(ended + DAY), first)
@@ -90,7 +100,7 @@ def test_each_replay_follows_the_one_before_and_what_was_missed_is_not_made_up_f
     world.now += 10 * DAY
     world.settle()
     (_, second) = watches(world)
-    assert (second.key, second.after, second.prefills) == (watch_key(B.digest, since_of(world), 2), first, 2)
+    assert (second.key, second.after, second.prefills) == (key_of(world, B, 2), first, 2)
     assert second.seed != watches(world)[0].seed
 
 
@@ -224,7 +234,7 @@ def test_one_that_runs_goes_on_through_a_restart_and_one_that_broke_is_tried_aga
     world.settle()
     assert [each.key for each in watches(world)] == [key, key]
     world.works[key] = replace(world.works[key], state=WorkState.BROKEN, retry_at=world.now + 30, trouble="lost")
-    assert world.settle().look_again_seconds == 30
+    assert world.settle().look_again_seconds == 30 - 1
     world.now += 30
     world.settle()
     assert len(watches(world)) == 3
@@ -251,7 +261,7 @@ def test_another_promotion_begins_another_watch() -> None:
     assert world.status["watch"]["prefills"] == 0 and "lastRun" not in world.status["watch"]
     world.ends(WorkKind.FLOOR, floor=SOUND)
     world.settle()
-    assert watches(due(world))[-1].key == watch_key(C.digest, since_of(world), 1)
+    assert watches(due(world))[-1].key == key_of(world, C, 1)
 
 
 def test_another_interval_counts_from_the_last_replay() -> None:
@@ -323,3 +333,210 @@ def test_a_replay_that_is_due_says_what_it_waits_for_and_begins_once_it_may() ->
     away.down = {B.digest: ArmSeen(B.digest)}
     away.settle()
     assert told_of_line(away, "Watching").endswith("The promoted profile takes no requests.")
+
+
+# What keeps a replay from going on
+
+REFUSED = "policy: the store was begun with other numbers"
+
+
+def refused(world: World, seconds: float = 300, state: WorkState = WorkState.REFUSED) -> World:
+    """The replay that runs is refused."""
+    (key,) = (each.key for each in world.works.values() if each.kind is WorkKind.WATCH and each.watch is None)
+    retry = world.now + seconds
+    world.works[key] = replace(world.works[key], state=state, trouble=REFUSED, retry_at=retry)
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("state", [WorkState.REFUSED, WorkState.BROKEN])
+def test_a_replay_that_broke_off_is_told_until_one_comes_to_its_end(state: WorkState) -> None:
+    world = refused(due(promoted()), state=state)
+    assert world.condition("Watching") == ("False", "WatchInterrupted")
+    assert told_of_line(world, "Watching").endswith(REFUSED)
+    told = [(each.warning, REFUSED in each.note) for each in world.events if each.reason == "WatchInterrupted"]
+    assert told == [(True, True)]
+    for _ in range(10):  # not told anew with each try
+        world.now += 300
+        world.settle()
+        assert world.works[watches(world)[-1].key].state is WorkState.RUNNING
+        assert world.condition("Watching") == ("False", "WatchInterrupted")
+        refused(world, state=state)
+    assert [each.reason for each in world.events].count("WatchInterrupted") == 1
+    world.now += 300
+    world.settle()
+    world.ends(WorkKind.WATCH, watch=QUIET)
+    world.settle()
+    assert world.condition("Watching") == ("True", "WatchScheduled")
+
+
+def test_one_that_broke_off_though_a_line_was_only_suspended_is_no_news() -> None:
+    world = due(promoted()).change(suspend=True)
+    (key,) = (each.key for each in world.works.values() if each.kind is WorkKind.WATCH)
+    stopped = replace(world.works[key], state=WorkState.BROKEN, trouble="The line is suspended.")
+    world.settle()
+    world.works[key] = stopped
+    world.change(suspend=False)
+    world.settle()
+    assert world.condition("Watching") == ("True", "WatchScheduled")
+    assert "WatchInterrupted" not in world.told_reasons()
+
+
+def _another_policy(world: World) -> None:
+    assert world.policy is not None
+    world.policy = replace(world.policy, sha256="e" * 64)
+
+
+EDITS: dict[str, Callable[[World], Any]] = {
+    "policy": _another_policy,
+    "cases": lambda world: setattr(world, "cases", replace(TWELVE, sha256="e" * 64)),
+    "name of the cases": lambda world: setattr(world, "cases", replace(TWELVE, name="others")),
+    "isolation": lambda world: world.change(baseline={**SPEC["baseline"], "isolation": {"mode": "Shared"}}),
+    "model": lambda world: world.change(model="another"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_a_begun_replay_cannot_go_on_as_begins_as_another_one_after_the_last_that_ended(edit: str) -> None:
+    world = due(promoted())
+    world.ends(WorkKind.WATCH, watch=QUIET)
+    world.settle()
+    before = watches(due(world))[-1]
+    EDITS[edit](world)
+    world.settle()
+    if any(each.kind is WorkKind.FLOOR and each.state is WorkState.RUNNING for each in world.works.values()):
+        world.ends(WorkKind.FLOOR, floor=SOUND)
+        world.settle()
+    after = watches(world)[-1]
+    assert after.key == key_of(world, B, 2) != before.key
+    assert (after.after, after.seed != before.seed) == (before.after, True)
+    assert [key for key, each in world.works.items() if each.watch is None and each.kind is WorkKind.WATCH] == [
+        after.key
+    ]
+    world.ends(WorkKind.WATCH, watch=QUIET)
+    world.settle()
+    assert watches(due(world))[-1].after == after.key
+    assert watches(world)[-1].key == key_of(world, B, 3)
+
+
+def test_what_a_replay_came_to_is_told_though_another_question_is_asked_by_then() -> None:
+    world = due(promoted(previous="Retain"))
+    world.ends(WorkKind.WATCH, watch=CONFIRMED)
+    _another_policy(world)
+    world.settle()
+    assert world.condition("RollbackAllowed") == ("True", "RegressionConfirmed")
+    assert len(watches(world)) == 1
+
+
+def test_an_old_question_asked_again_takes_no_replay_that_was_counted_once_more() -> None:
+    world = due(promoted())
+    policies = (world.policy, replace(STANDARD, sha256="e" * 64)) * 3
+    for number, policy in enumerate(policies, start=1):
+        world.policy = policy
+        world.settle()
+        assert watches(world)[-1].key == key_of(world, B, number)
+        world.ends(WorkKind.WATCH, watch=replace(QUIET, prefills=4 * number))
+        world.settle()
+        due(world)
+    assert world.told_reasons().count("WatchEnded") == len(policies)
+    assert world.status["watch"]["prefills"] == 4 * len(policies)
+
+
+def test_a_profile_that_is_read_otherwise_goes_on_with_its_replays() -> None:
+    world = World()
+    world.spec["watch"] = {"everySeconds": DAY}
+    world.reading, world.templates = "0" * 16, {Slot.BASELINE: kept("old-1"), Slot.CANDIDATE: kept("new-1")}
+    world.ready().propose(B).judge(PROMOTES)
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    due(world).ends(WorkKind.WATCH, watch=QUIET)
+    world.settle()
+    last = watches(world)[-1].key
+    world.reading, world.slots = "1" * 16, {Slot.BASELINE: A2, Slot.CANDIDATE: B2}
+    world.settle()
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    again = watches(due(world))[-1]
+    assert (again.baseline, again.after, again.key) == (B2.digest, last, key_of(world, B2, 2))
+    assert digest_in(last)[7:] == B.digest[7:19]
+    assert world.status["watch"]["prefills"] == 4
+
+
+def test_a_spec_that_cannot_be_read_leaves_what_is_told_of_the_watch() -> None:
+    world = due(promoted())
+    world.ends(WorkKind.WATCH, watch=QUIET)
+    world.settle()
+    told = world.status["watch"]
+    world.change(watch={"everySeconds": "often"})
+    world.settle()
+    assert world.condition("Accepted") == ("False", "SpecInvalid")
+    assert (world.condition("Watching"), world.status["watch"]) == (("True", "WatchScheduled"), told)
+
+
+@pytest.mark.parametrize("word", ["hold", "rollback"])
+def test_a_rollout_that_a_person_stopped_holds_no_replay_of_the_promoted_profile_back(word: str) -> None:
+    world = promoted()
+    world.propose(C)
+    world.annotate(world.newest, override=word, override_reason="until Monday", override_actor="alice")
+    world.settle()
+    assert watches(due(world)) == []  # its replay has not come to its end yet
+    outcome = Outcome.HOLD if word == "hold" else Outcome.ROLLBACK
+    world.ends(WorkKind.JUDGE, verdict=verdict(outcome, Reason.OVERRIDE, 9))
+    world.settle()
+    assert len(watches(world)) == 1
+    assert world.condition("Watching") == ("True", "WatchScheduled")
+    world.ends(WorkKind.WATCH, watch=QUIET)
+    world.settle()
+    world.annotate(world.newest, override=None, override_reason=None, override_actor=None)
+    world.settle()
+    assert len(watches(due(world))) == 1
+    assert told_of_line(world, "Watching").endswith(f"{world.newest} is judged first.")
+
+
+def test_a_rollout_whose_replay_is_refused_holds_no_replay_of_the_promoted_profile_back() -> None:
+    world = promoted()
+    world.propose(C)
+    world.comes_to(verdict(), state=WorkState.REFUSED, trouble="No such model.", retry_at=world.now + 9 * DAY)
+    assert len(watches(due(world))) == 1
+
+
+BROKEN_FLOOR = replace(SOUND, sound=False, sentence="One pass was slower.")
+
+
+def test_a_broken_floor_is_measured_again_for_the_watch_once_it_is_old() -> None:
+    world = World()
+    world.spec |= {"watch": {"everySeconds": 3600}, "floor": {"maxAgeSeconds": DAY}}
+    world.ready().propose(B).judge(PROMOTES)
+    world.ends(WorkKind.FLOOR, floor=BROKEN_FLOOR)
+    world.settle()
+    (row,) = (each for each in world.floors.values() if each.baseline == B.digest)
+    again = row.measured_at + DAY
+    wanted = world.settle()
+    assert wanted.look_again_seconds == world.watches[LINE].next_at - (world.now - 1)
+    assert due(world).settle().look_again_seconds == again - (world.now - 1)
+    assert world.condition("Watching") == ("False", "WatchWaiting")
+    assert told_of_line(world, "Watching").endswith(
+        f"The promoted profile differs from itself. It is compared with itself again at {moment(again)}."
+    )
+    floors = [each for each in world.started if each.kind is WorkKind.FLOOR]
+    early = world.copy()
+    early.now = again - 1
+    early.step()
+    assert [each for each in early.started if each.kind is WorkKind.FLOOR] == floors
+    world.now = again
+    world.settle()
+    assert len([each for each in world.started if each.kind is WorkKind.FLOOR]) == len(floors) + 1
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    world.settle()
+    assert len(watches(world)) == 1
+
+
+def test_a_broken_floor_is_not_measured_for_a_watch_that_is_off_or_not_due() -> None:
+    for spec in ({}, {"watch": {"everySeconds": 30 * DAY}}):
+        world = World()
+        world.spec |= {"floor": {"maxAgeSeconds": DAY}, **spec}
+        world.ready().propose(B).judge(PROMOTES)
+        world.ends(WorkKind.FLOOR, floor=BROKEN_FLOOR)
+        world.settle()
+        world.now += 2 * DAY
+        left = world.settle().look_again_seconds
+        assert world.condition("InstrumentChecked") == ("False", "InstrumentBroken")
+        assert left == (world.watches[LINE].next_at - (world.now - 1) if spec else None)

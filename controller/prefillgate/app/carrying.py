@@ -13,7 +13,7 @@ from prefillgate.app.aside import Aside
 from prefillgate.app.epochs import Epochs, untold
 from prefillgate.app.holds import Holds
 from prefillgate.app.load_limit import LoadLimit
-from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, run_request, seed_of
+from prefillgate.app.orders import SPEC_NAMES, Asked, Place, Servers, Unusable, called, run_request, seed_of
 from prefillgate.app.promoted import Previous, floor_answer, may_be_mended, replicate_run, watch_answer
 from prefillgate.app.replay_thread import Answer, Turn, Word
 from prefillgate.app.run_stores import RunStores, told
@@ -30,12 +30,12 @@ from prefillgate.core.schedule import Stop, next_step
 from prefillgate.core.snapshot import take_snapshot
 from prefillgate.evidence import KeptJournal, open_store, store_exists
 from prefillgate.evidence.book_rows import Replicates
-from prefillgate.reconcile.naming import book_line
+from prefillgate.reconcile.naming import book_line, digest_in
 from prefillgate.reconcile.snapshot import WorkKind
 from prefillgate.replay.checks import CheckSuite
 from prefillgate.replay.clock import Clock
 from prefillgate.replay.lane import LaneTimes
-from prefillgate.replay.session import RunRequest
+from prefillgate.replay.session import RunRequest, named
 from prefillgate.runs.around import IN_USE, LEFT_ALONE, Hooks, Said, unsaid
 from prefillgate.runs.errors import BadInput
 from prefillgate.runs.floor import floor_ended, measure_floor
@@ -152,10 +152,14 @@ class Carrier:
     def _watch(self, asked: Asked, request: RunRequest) -> WatchRequest:
         order = asked.order
         floor = self._floor(asked, self._store(asked, order.key))  # it knows whether answers are always cut
+        # the profile may have been read otherwise then; that it is the same one, the order says
+        was = () if order.after is None else (replace(request.candidate, called=called(asked, digest_in(order.after))),)
         return WatchRequest(
             replace(request, floor=floor),
             order.prefills or 1,
             after=None if order.after is None else self._store(asked, order.after),
+            also_called=tuple(map(named, was)),
+            begins_anew=True,
             replicate=self._store(asked, replicate_run(order.key)),
             previous=None if order.previous is None else Previous(asked, order.previous, self.aside),
             number=partial(self._number, asked, 1),

@@ -18,9 +18,10 @@ from prefillgate.api.store_address import StoreAddress
 from prefillgate.app.seams import Observed, Way
 from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.journal import Difference
-from prefillgate.core.shape import Isolation, Shape
+from prefillgate.core.shape import Shape
 from prefillgate.profiles import Recorded, Told, differences, shown_profile
 from prefillgate.reconcile.effects import StartWork
+from prefillgate.reconcile.question import isolation_of
 from prefillgate.reconcile.roles import is_profile
 from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, ServerSeen, WorkKind
 from prefillgate.replay.lane import LaneTimes
@@ -239,19 +240,18 @@ def arm_request(asked: Asked, arm: str, servers: Servers) -> ArmRequest:
 def server_request(asked: Asked, digest: str, url: str) -> ArmRequest:
     """A server of a profile as a run asks it, by a name that is the same wherever it is. Raises `Unusable`."""
     way = asked.way(digest)
-    called = f"{asked.snapshot.line['metadata']['name']} {short(digest)}"
-    return ArmRequest(url, way.model, way.engine, way.access, called=called)
+    return ArmRequest(url, way.model, way.engine, way.access, called=called(asked, digest))
+
+
+def called(asked: Asked, digest: str) -> str:
+    """What a profile is called in plans and reports."""
+    return f"{asked.snapshot.line['metadata']['name']} {short(digest)}"
 
 
 def short(digest: str) -> str:
     """The beginning of a digest, for people."""
     algorithm, _, value = digest.rpartition(":")
     return f"{algorithm}:{value[:_SHORT]}" if algorithm else value[:_SHORT]
-
-
-def isolation_of(spec: ServingLineSpec) -> Isolation:
-    """Whether others use the servers under test meanwhile."""
-    return Isolation.SHARED if spec.baseline.isolation.mode == "Shared" else Isolation.EXCLUSIVE
 
 
 def seed_of(asked: Asked) -> int:

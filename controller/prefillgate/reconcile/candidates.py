@@ -53,7 +53,7 @@ def candidacy_of(view: LineView, remembered: Remembered, accepted: Finding) -> C
     current = live[-1] if live else None
     if not accepted.holds or view.deleting or view.snapshot.book.trouble is not None:
         return Candidacy(current, last, None, ())
-    useless = current is not None and not rollout_accepted(view, current, accepted).holds
+    useless = current is not None and (current.refused or not rollout_accepted(view, current, accepted).holds)
     reruns = tuple(_rerun(view, wish, None if useless else current) for wish in _wishes(view))
     asked = next((each for each in reruns if not each.refused), None)
     create = None

@@ -12,6 +12,7 @@ from prefillgate.reconcile.answer import LONGEST_LINE, bounded
 from prefillgate.reconcile.effects import StartWork
 from prefillgate.reconcile.findings import Finding
 from prefillgate.reconcile.naming import book_line, floor_key, seed_of
+from prefillgate.reconcile.question import question_of
 from prefillgate.reconcile.seen import LineView, RolloutView
 from prefillgate.reconcile.snapshot import FloorFound, WorkKind, WorkSeen, WorkState
 
@@ -44,13 +45,16 @@ class FloorView:
         return self.usable and self.seen is not None and self.seen.instrument == "Broken"
 
 
-def floor_of(view: LineView, current: RolloutView | None, wanted: bool, may_start: bool) -> FloorView:
+def floor_of(
+    view: LineView, current: RolloutView | None, wanted: bool, may_start: bool, watch_due_at: float | None = None
+) -> FloorView:
     """The floor at this look. `wanted`: there is something to judge by it, `current` where that is a rollout already.
-    `may_start`: the baseline takes requests, and the line may begin anything."""
+    `may_start`: the baseline takes requests, and the line may begin anything. `watch_due_at`: when the next small
+    replay of the promoted profile is due, which a broken floor would keep waiting."""
     assert view.promoted is not None and view.snapshot.replay_set is not None and view.snapshot.spec is not None
     digest, cases = view.promoted.digest, view.snapshot.replay_set.sha256
     seen, at = _last(view)
-    key = floor_key(digest, cases, None if at is None else moment(at))
+    key = floor_key(digest, question_of(view.snapshot), None if at is None else moment(at))
     work = next((each for each in view.snapshot.works if each.key == key), None)
     keep = None
     if work is not None and work.state is WorkState.ENDED and work.floor is not None:
@@ -58,8 +62,13 @@ def floor_of(view: LineView, current: RolloutView | None, wanted: bool, may_star
         seen, keep = _seen(work.floor, digest, cases, at), _row(view, work, work.floor, at)
         work = None
     expires = None if at is None else at + view.snapshot.spec.floor.max_age_seconds
-    # no idle load: an old one is measured anew once there is something to judge
-    usable = seen is not None and not (wanted and _stale(view, seen, current, expires))
+    # no idle load: an old one is measured anew once there is something to judge, a broken one for the watch too
+    again_at = None
+    if seen is not None and seen.instrument == "Broken" and expires is not None and watch_due_at is not None:
+        again_at = max(expires, watch_due_at)
+    stale = again_at is not None and view.now >= again_at
+    usable = seen is not None and not stale and not (wanted and _stale(view, seen, current, expires))
+    judged = wanted and not (current is not None and current.started)
     due = not usable
     start = _start(view, key) if due and may_start and _startable(work, view.now) else None
     return FloorView(
@@ -69,7 +78,7 @@ def floor_of(view: LineView, current: RolloutView | None, wanted: bool, may_star
         finding=_finding(seen if usable else None, work, start),
         start=start,
         keep=keep,
-        expires_at=expires if usable and wanted and not (current is not None and current.started) else None,
+        expires_at=(expires if judged else again_at) if usable else None,
         retry_at=work.retry_at if work is not None and due else None,
     )
 

@@ -30,6 +30,10 @@ from prefillgate.reconcile.snapshot import WorkKind, WorkState
 
 SCREENED, SUCCEEDED, SUPERSEDED = ConditionType.SCREENED, ConditionType.SUCCEEDED, ConditionType.SUPERSEDED
 PATIENCE_SECONDS = 60.0  # a wait is told once it has lasted so long: a busy server comes and goes with every request
+MEND_OR_RERUN = (
+    "What is named put right, or a rerun (annotation prefillgate.io/rerun): a rollout with a run of its own, by what "
+    "the line says now."
+)
 _NO_OVERRIDE = Finding(ConditionType.OVERRIDDEN, "False", "NoOverride")
 _RUNNING = Finding(SUCCEEDED, "Unknown", "Running")
 _CURRENT = Finding(SUPERSEDED, "False", "Current")
@@ -214,6 +218,7 @@ def refused(g: Ground) -> Life | None:
     if work.retry_at is None:
         return _could_not_measure(g, Reason.MEASUREMENT_LOST, work.trouble)
     told = restated.held(Reason.MEASUREMENT_LOST, work.trouble, g.evidence, g.view.now)
+    told = told.model_copy(update={"what_would_change": [MEND_OR_RERUN, *(told.what_would_change or ())]})
     start = _start(g) if _is_current(g) and g.endpoints.holds and may_start_again(work, g.view.now) else None
     times = (*_deadline(g), work.retry_at)
     return _late(g) or Life(told, g.evidence, _screened_so_far(g), may_run=True, start=start, look_at=times)

@@ -46,24 +46,33 @@ def rerun_name(line: str, digest: str, asked_on: str, value: str) -> str:
     return f"{line[:LONGEST_LINE_NAME].rstrip('.-')}-{digits_of(digest)}-r{_hashed(asked_on, value)[:DIGITS]}"
 
 
-def floor_key(digest: str, replay_set_sha256: str, last: str | None) -> str:
-    """The key of a measurement of the floor, after the one that ended at `last` (RFC 3339): `floor-DIGITS-...`."""
-    return f"floor-{digits_of(digest, DIGITS_OF_A_RUN)}-{_hashed(digest, replay_set_sha256, last or '')[:DIGITS]}"
+def floor_key(digest: str, question: str, last: str | None) -> str:
+    """The key of a measurement of the floor, after the one that ended at `last` (RFC 3339): `floor-DIGITS-...`.
+
+    `question` is what it is begun with (`question_of`): a run that was begun with another one cannot go on as this.
+    """
+    return f"floor-{digits_of(digest, DIGITS_OF_A_RUN)}-{_hashed(digest, question, last or '')[:DIGITS]}"
 
 
-def watch_key(digest: str, since: str, number: int) -> str:
-    """The key of a small replay of a profile that is the promoted one since a moment: `watch-DIGITS-...-NUMBER`."""
-    return f"{_watch_stem(digest, since)}-{number}"
+def watch_key(digest: str, since: str, question: str, number: int) -> str:
+    """The key of a small replay of the profile that is the promoted one since a moment, begun with a question
+    (`question_of`): `watch-DIGITS-PROMOTION-...-NUMBER`."""
+    stem = f"watch-{digits_of(digest, DIGITS_OF_A_RUN)}-{_hashed(since)[:DIGITS]}"
+    return f"{stem}-{_hashed(digest, question)[:DIGITS]}-{number}"
 
 
-def watch_number(digest: str, since: str, key: str | None) -> int:
-    """The number in such a key; 0 for one of another promotion, and for none."""
-    stem, _, number = (key or "").rpartition("-")
-    return int(number) if stem == _watch_stem(digest, since) and number.isascii() and number.isdecimal() else 0
+def watch_number(since: str, key: str | None) -> int:
+    """The number in such a key, whatever its profile was called and its question was; 0 for one of another promotion,
+    and for none. Numbers go on through a promotion: two of its replays never share one that both came to an end."""
+    match (key or "").split("-"):
+        case ["watch", _, promotion, _, number] if promotion == _hashed(since)[:DIGITS]:
+            return int(number) if number.isascii() and number.isdecimal() else 0
+    return 0
 
 
-def _watch_stem(digest: str, since: str) -> str:
-    return f"watch-{digits_of(digest, DIGITS_OF_A_RUN)}-{_hashed(digest, since)[:DIGITS]}"
+def digest_in(key: str) -> str:
+    """The digest, as far as it stands there, of the profile that such a run is of."""
+    return f"sha256:{key.partition('-')[2].partition('-')[0]}"
 
 
 def seed_of(*parts: str) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from prefillgate.api.kinds.moments import moment
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.reconcile.acceptance import baseline_ready, endpoints_ready, line_accepted, rollout_accepted
@@ -37,7 +38,7 @@ from prefillgate.reconcile.seen import RolloutView, flipped, view_of
 from prefillgate.reconcile.snapshot import LineSnapshot, WorkKind, WorkState
 from prefillgate.reconcile.telling import noticed
 from prefillgate.reconcile.told_now import told_at_this_look
-from prefillgate.reconcile.watch_due import WatchView, watch_of
+from prefillgate.reconcile.watch_due import WatchView, watch_due_at, watch_of
 
 
 def plan(snapshot: LineSnapshot) -> Plan:
@@ -98,17 +99,20 @@ def _watch_waits_for(look: Look) -> str:
     if floor is None or not floor.usable:
         return "The promoted profile is compared with itself first."
     if floor.broken:
-        return "The promoted profile differs from itself."
+        again = "" if floor.expires_at is None else f" It is compared with itself again at {moment(floor.expires_at)}."
+        return f"The promoted profile differs from itself.{again}"
     return "" if look.view.settled else "The servers of the promoted profile are looked at first."
 
 
 def _judged(look: Look) -> str | None:
-    """The rollout that is replayed, or that would be as soon as it is its turn."""
+    """The rollout that is replayed, or that would be as soon as it is its turn: not one that a person's hold or
+    rollback stops, or whose replay cannot be carried out as it is asked for."""
     current, candidacy = look.candidacy.current, look.candidacy
     if current is None or candidacy.create is not None or current.running:
         return candidacy.name
-    can_run = rollout_accepted(look.view, current, look.accepted).holds and look.endpoints.status != "False"
-    return current.name if can_run else None
+    if current.refused or current.name in look.words.standing or look.endpoints.status == "False":
+        return None
+    return current.name if rollout_accepted(look.view, current, look.accepted).holds else None
 
 
 def _floor(look: Look) -> FloorView | None:
@@ -117,7 +121,7 @@ def _floor(look: Look) -> FloorView | None:
     if not look.accepted.holds or view.promoted is None:
         return None
     may_start = look.may_work and view.settled and view.snapshot.book.trouble is None and baseline_ready(view)
-    return floor_of(view, look.candidacy.current, look.candidacy.name is not None, may_start)
+    return floor_of(view, look.candidacy.current, look.candidacy.name is not None, may_start, watch_due_at(view))
 
 
 def _ground(look: Look, rollout: RolloutView) -> Ground:

@@ -65,6 +65,11 @@ class RolloutView:
         return self.work is not None and self.work.state is WorkState.RUNNING
 
     @property
+    def refused(self) -> bool:
+        """Whether its replay cannot be carried out as it is asked for."""
+        return self.work is not None and self.work.state is WorkState.REFUSED
+
+    @property
     def started(self) -> bool:
         """Whether anything of it may stand in the store."""
         screened = next((each.reason for each in self.before.conditions or () if each.type == "Screened"), "NotStarted")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from prefillgate.api.kinds.reasons import ConditionType
+from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
+from prefillgate.core.decision import Reason
 from prefillgate.reconcile.candidates import differences_of
 from prefillgate.reconcile.conditions_line import LineFacts, line_findings
 from prefillgate.reconcile.findings import as_conditions
+from prefillgate.reconcile.lifecycle import MEND_OR_RERUN
 from prefillgate.reconcile.look import Look
-from prefillgate.reconcile.naming import digits_of
-from prefillgate.reconcile.seen import LineView
+from prefillgate.reconcile.naming import digits_of, seed_of
+from prefillgate.reconcile.seen import LineView, RolloutView
 from prefillgate.reconcile.telling import OF_LINE, OF_ROLLOUT, Said, event, transitions
 
 
@@ -22,6 +25,10 @@ def told_at_this_look(look: Look, facts: LineFacts) -> Said:
         status = facts.statuses[rollout.name]
         kinds = OF_ROLLOUT if not look.accepted.holds else (ConditionType.ACCEPTED, *OF_ROLLOUT)
         transitions(said, rollout.before.conditions, status.conditions or (), kinds, (rollout, status))
+        if _newly_refused(rollout, status):
+            assert rollout.work is not None
+            note, once = f"{rollout.work.trouble} {MEND_OR_RERUN}", f"refused/{seed_of(rollout.work.trouble)}"
+            said.tell(event("ReplayRefused", note, once, rollout.name))
     _fates(said, facts)
     if look.watch.ended is not None and look.watch.ended.watch is not None:
         key, found = look.watch.ended.key, look.watch.ended.watch
@@ -32,6 +39,13 @@ def told_at_this_look(look: Look, facts: LineFacts) -> Said:
     of_watch += [ConditionType.ROLLBACK_ALLOWED] if facts.watch_rollback else []
     transitions(said, view.before.conditions, conditions, (*OF_LINE, *of_watch))
     return said
+
+
+def _newly_refused(rollout: RolloutView, status: ProfileRolloutStatus) -> bool:
+    """Whether a rollout is held now, and was not before, since its replay is refused: it waits for a person."""
+    was, now = rollout.before.decision, status.decision
+    lost = now is not None and now.reason == Reason.MEASUREMENT_LOST and status.ended_at is None
+    return rollout.refused and lost and (was is None or was.reason != Reason.MEASUREMENT_LOST)
 
 
 def _candidate(said: Said, view: LineView) -> None:

@@ -20,6 +20,7 @@ from prefillgate.reconcile.effects import Effect, EndWatch, KeepWatch, StartWork
 from prefillgate.reconcile.findings import Finding, finding_in
 from prefillgate.reconcile.floor_due import may_start_again
 from prefillgate.reconcile.naming import book_line, seed_of, watch_key, watch_number
+from prefillgate.reconcile.question import question_of
 from prefillgate.reconcile.seen import LineView
 from prefillgate.reconcile.snapshot import WatchFound, WorkKind, WorkSeen, WorkState
 
@@ -62,27 +63,47 @@ def watch_of(view: LineView, accepted: bool, waits_for: str) -> WatchView:
     if finding.reason in ("WatchOff", "NothingPromoted") or view.deleting:
         over = (EndWatch(book_line(view.snapshot.line)),) if view.snapshot.book.watch is not None else ()
         return WatchView(finding, keep=over if accepted or view.deleting else ())
-    assert view.promoted is not None and view.snapshot.spec is not None and view.snapshot.spec.watch is not None
-    if view.snapshot.book.trouble is not None:
+    if view.snapshot.book.trouble is not None or view.snapshot.spec is None or view.promoted is None:
         return WatchView(finding, _known(view))
     digest, since = view.promoted.digest, view.promoted.since
     known, row = _known(view) or _nothing_yet(), view.snapshot.book.watch
     last_at, last_run = _last(view, known)
-    key = watch_key(digest, since, watch_number(digest, since, last_run) + 1)
+    number = watch_number(since, last_run) + 1
+    for each in view.snapshot.works:  # what has ended is told, though another question be asked now
+        if each.state is WorkState.ENDED and each.watch is not None and watch_number(since, each.key) == number:
+            return _ended(view, finding, each, each.watch)
+    key = watch_key(digest, since, question_of(view.snapshot), number)
     work = next((each for each in view.snapshot.works if each.key == key), None)
-    if work is not None and work.state is WorkState.ENDED and work.watch is not None:
-        return _ended(view, finding, work, work.watch)
     wanted = _row(view, last_at, last_run)
     seen = known.model_copy(update={"next_at": moment(wanted.next_at)})
-    due = view.now >= wanted.next_at and finding.holds
+    may_come = finding.holds
+    due = view.now >= wanted.next_at and may_come
     running = work is not None and work.state is WorkState.RUNNING
     again = work is None or running or may_start_again(work, view.now)
     start = _start(view, key, wanted.last_run) if due and again and ((running and accepted) or not waits_for) else None
     if due and waits_for and not running:
         finding = Finding(WATCHING, "False", "WatchWaiting", waits_for)
+    elif finding.holds and work is not None:
+        finding = _interrupted(view, work, start) or finding
     retry = (work.retry_at,) if work is not None and work.retry_at is not None and not running else ()
     keep = () if row == wanted else (KeepWatch(wanted),)
-    return WatchView(finding, seen, key, start, keep, look_at=(wanted.next_at, *retry) if finding.holds else ())
+    return WatchView(finding, seen, key, start, keep, look_at=(wanted.next_at, *retry) if may_come else ())
+
+
+def watch_due_at(view: LineView) -> float | None:
+    """When the next of these replays is due; None: none is, or that is not known."""
+    unknown = view.snapshot.spec is None or view.snapshot.book.trouble is not None
+    if unknown or view.deleting or view.promoted is None or not _finding(view).holds:
+        return None
+    return _row(view, *_last(view, _known(view) or _nothing_yet())).next_at
+
+
+def _interrupted(view: LineView, work: WorkSeen, start: StartWork | None) -> Finding | None:
+    """What is told of a replay that broke off or was refused: until it comes to its end, not in turn with each try."""
+    if work.state in (WorkState.BROKEN, WorkState.REFUSED) and work.trouble and start is None:
+        return Finding(WATCHING, "False", "WatchInterrupted", work.trouble)
+    before = finding_in(view.before.conditions, WATCHING)
+    return before if before is not None and before.reason == "WatchInterrupted" else None
 
 
 def _finding(view: LineView) -> Finding:
@@ -102,7 +123,7 @@ def _last(view: LineView, known: WatchSeen) -> tuple[float | None, str | None]:
     the status knows of no watch since this promotion."""
     assert view.promoted is not None
     row, told = view.snapshot.book.watch, _known(view)
-    in_book = row is not None and watch_number(view.promoted.digest, view.promoted.since, row.last_run) > 0
+    in_book = row is not None and watch_number(view.promoted.since, row.last_run) > 0
     if row is not None and in_book and (told is None or told.last_run == row.last_run):
         return row.last_at, row.last_run  # to the fraction of a second
     return seconds_of(known.last_at), known.last_run

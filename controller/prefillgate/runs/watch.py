@@ -54,6 +54,8 @@ class WatchRequest:
     replicate: StoreAddress | None = None  # the store of the replicate that answers an alarm
     previous: Previous | None = None  # None: an alarm warns, and nothing can answer it
     number: Callable[[], int] = lambda: 1  # of that replicate, among all of this pair of profiles
+    also_called: tuple[str, ...] = ()  # what the replay before may call this very profile
+    begins_anew: bool = False  # where the replay before cannot be gone on from; else that is `BadInput`
 
     def __post_init__(self) -> None:
         if self.prefills < 1:
@@ -101,7 +103,8 @@ async def run_watch(
     """Take the replay, or go on with it, then answer the alarm that it raised, if it did.
 
     Raises what `prefillgate.runs.running.execute` raises; `BadInput` for a store before it that is none of this
-    profile. A replicate whose servers never answer raises too: the same request goes on with it.
+    profile, unless the level may begin anew. A replicate whose servers never answer raises too: the same request goes
+    on with it.
     """
     around = Around(listener=said, hooks=hooks or Hooks())
     replay = await execute(_replay_request(request, around), watcher, clock, said, hooks)
@@ -167,11 +170,16 @@ def _watching(request: WatchRequest, around: Around) -> Watching:
             around.said(f"the replay before this one, {request.after}, is gone: the level begins at 1 again")
             return first
     with reading(request.after) as (_, stored):
+        was, flags = stored.plan.candidate_url, len(request.run.policy.policy.flags)
         try:
-            flags = len(request.run.policy.policy.flags)
-            return after_replay(stored, named(request.run.candidate), flags, request.prefills)
+            now = was if was in request.also_called else named(request.run.candidate)
+            return after_replay(stored, now, flags, request.prefills)
         except NoWatch as error:
-            raise BadInput(f"{request.after} cannot be gone on from: {error}") from error
+            told = f"{request.after} cannot be gone on from: {error}"
+            if not request.begins_anew:
+                raise BadInput(told) from error
+            around.said(f"{told}; the level begins at 1 again", "watch_anew", "warning")
+            return first
 
 
 def _answers_cut(floor: StoreAddress | None) -> bool:

@@ -207,6 +207,12 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
     ConditionType.WATCHING: (
         ("WatchScheduled", "True", "Small fresh replays are run on the promoted profile.", False),
         ("WatchWaiting", "False", "A small fresh replay of the promoted profile is due and cannot begin.", False),
+        (
+            "WatchInterrupted",
+            "False",
+            "A small fresh replay of the promoted profile broke off, and is tried again until it comes to its end.",
+            True,
+        ),
         ("WatchOff", "False", "The line asks for no watch.", False),
         ("NothingPromoted", "False", "The gate has promoted nothing on this line yet.", False),
         ("Suspended", "False", "The line is suspended.", False),
@@ -284,6 +290,7 @@ EVENTS: dict[str, EventRow] = {
         EventRow("RolloutCreated", "A rollout was made for a new candidate."),
         EventRow("RerunStarted", "A rollout was made because a person asked for it again."),
         EventRow("RerunRefused", "A rerun was asked for where there is nothing to repeat now.", warning=True),
+        EventRow("ReplayRefused", "The replay cannot be carried out as it is asked for.", warning=True),
         EventRow(
             "OverrideNotPassedOn", "An override of an earlier rollout is not passed on to this one.", warning=True
         ),
