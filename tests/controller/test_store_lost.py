@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 from tests.support.cluster.api import condition
 from tests.support.cluster.gate import Gate
 from tests.support.cluster.gated import GatedLine, answer, reason
+
+
+def told(profiles: Any) -> Any:
+    """Without the mark of how they were read: the key that secrets are sealed with lay in the folder of the store."""
+    rows = profiles if isinstance(profiles, list) else [profiles]
+    return [{name: value for name, value in row.items() if name != "reading"} for row in rows]
 
 
 def test_a_deleted_store_never_un_promotes_and_never_forgets_a_rejection(line: GatedLine, gate: Gate) -> None:
@@ -25,7 +32,7 @@ def test_a_deleted_store_never_un_promotes_and_never_forgets_a_rejection(line: G
     gate.start()
     after = line.wait_line(lambda found: condition(found, "StoreBehind") == "True")["status"]
     for name in ("promotedProfile", "previousProfile", "rejectedProfiles"):
-        assert after[name] == before[name], name
+        assert told(after[name]) == told(before[name]), name
     line.serve("blue")
     line.decided(after=1)
     line.serve("blue", "--fault", "bad-prefill=1")
