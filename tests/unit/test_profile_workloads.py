@@ -604,6 +604,66 @@ def test_a_variable_that_is_put_into_an_argument_is_told_once() -> None:
     assert in_words(*same) == "CTX 1 -> 2"
 
 
+PUT = "$(CTX)"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"args": ["-c", PUT]},
+        {"args": [f"--ctx-size={PUT}"]},
+        {"args": [f"--unheard-of={PUT}"]},
+        {"command": ["sh", "-c", "exec llama-server -c $CTX"]},
+        {"command": ["sh", "-c", 'exec llama-server -c "${CTX}"']},
+        {"command": ["sh", "-c", "SIZE=$CTX; exec llama-server -c $SIZE"]},
+        {"command": ["sh", "-c", 'exec llama-server "$@"', "-"], "args": ["-c", PUT]},
+        {"command": ["sh", "-c", "exec llama-server $@", "-"], "args": ["-c", PUT]},
+        {"command": ["sh", "-c", "exec llama-server -c $1", "-"], "args": [PUT]},
+    ],
+)
+def test_whichever_way_a_variable_is_put_into_an_argument_it_is_told_once(given: dict[str, Any]) -> None:
+    one, two = (llama(**given, env=[{"name": "CTX", "value": value}]) for value in ("1", "2"))
+    assert in_words(one, two).endswith(" 1 -> 2") and ";" not in in_words(one, two)
+    assert len(differences(one, two)) == 1
+    kept = [recorded(json.loads(json.dumps(each.document()))) for each in (one, two)]
+    assert in_words(*kept) == in_words(one, two) and differences(*kept) == differences(one, two)
+
+
+def test_a_variable_that_changes_as_an_argument_does_by_chance_is_told() -> None:
+    def numbered(value: str, **more: str) -> Profile:
+        env = [{"name": name, "value": text} for name, text in {"GGML_CUDA_FORCE_CUBLAS": value, **more}.items()]
+        return llama("-mg", value, env=env)
+
+    assert in_words(numbered("0"), numbered("1")) == "main GPU 0 -> 1; GGML_CUDA_FORCE_CUBLAS 0 -> 1"
+    assert [each.name for each in differences(numbered("0"), numbered("1"))] == ["main GPU", "GGML_CUDA_FORCE_CUBLAS"]
+    more = {"CUDA_VISIBLE_DEVICES": "1", "GGML_CUDA_FORCE_MMQ": "1"}
+    one, two = llama(), llama("-np", "1", env=[{"name": name, "value": value} for name, value in more.items()])
+    assert in_words(one, two) == (
+        "CUDA_VISIBLE_DEVICES absent -> 1; slots absent -> 1; GGML_CUDA_FORCE_MMQ absent -> 1"
+    )
+
+
+def test_a_variable_is_told_where_it_is_put_in_on_one_side_only_or_into_another_argument() -> None:
+    def with_context(value: str, *args: str) -> Profile:
+        return llama(*args, env=[{"name": "CTX", "value": value}])
+
+    literal, put = with_context("1", "-c", "1"), with_context("2", "-c", PUT)
+    assert in_words(literal, put) == "context size 1 -> 2; CTX 1 -> 2"
+    assert in_words(put, literal) == "context size 2 -> 1; CTX 2 -> 1"
+    one, two = with_context("1", "-np", "1", f"--x={PUT}0"), with_context("2", "-np", "2", f"--x={PUT}0")
+    assert in_words(one, two) == "slots 1 -> 2; CTX 1 -> 2; x 10 -> 20"
+
+
+def test_a_variable_of_a_worker_is_told_by_its_own_arguments_alone() -> None:
+    def of(leader: list[str], worker: list[str], value: str) -> Profile:
+        env = [{"name": "CTX", "value": value}]
+        return profile_of(group(container(LLAMA_IMAGE, *leader), container(LLAMA_IMAGE, *worker, env=env)), sources())
+
+    assert in_words(of([], ["-c", PUT], "1"), of([], ["-c", PUT], "2")) == "worker context size 1 -> 2"
+    told = in_words(of(["-c", "1"], ["-np", "3"], "1"), of(["-c", "2"], ["-np", "3"], "2"))
+    assert told == "context size 1 -> 2; worker CTX 1 -> 2"
+
+
 # Hostile input.
 
 

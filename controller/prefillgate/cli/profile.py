@@ -70,8 +70,8 @@ def command(file: str, as_json: bool, **options: Any) -> int:
     With --json: {"profiles": [{"name", "engine", "digest", "writtenDigest", "resolved", "containers": [{"role", "name",
     "why", "engine", "digest", "writtenDigest", "resolved"}], "settings": [{"area", "name", "words", "value",
     "origin"}], "findings", "refused"}], and with --other "words" and "differences": [{"area", "name", "baseline",
-    "candidate"}]}. A setting that follows from others has "derived"; an image has "digested" and "written", what stands
-    for it in either digest.
+    "candidate"}]}. A setting that follows from others has "derived"; one that variables were put into names them in
+    "variables"; an image has "digested" and "written", what stands for it in either digest.
     """
     from prefillgate.api.errors import InputError
     from prefillgate.profiles.manifests import read_profiles

@@ -72,7 +72,7 @@ def _order(pair: tuple[Setting | None, Setting | None]) -> tuple[int, str]:
 
 def _pairs(baseline: Told, candidate: Told) -> list[tuple[Setting | None, Setting | None]]:
     """(baseline, candidate) of every setting that differs. Left out is what another one tells: a worker's that differs
-    as its leader's does, a variable whose value is put into an argument."""
+    as its leader's does, a variable that was put into an argument which changes from and to the very same."""
     written = not (baseline.resolved and candidate.resolved)
     ours = {each.name: each for each in baseline.settings}
     theirs = {each.name: each for each in candidate.settings}
@@ -84,8 +84,23 @@ def _pairs(baseline: Told, candidate: Told) -> list[tuple[Setting | None, Settin
         leader = found.get(name.partition("/")[2]) if name.startswith("worker/") else None
         if leader is None or _contents(leader) != _contents((one, other)):
             found[name] = (one, other)
-    plain = {_contents(pair) for name, pair in found.items() if not name.startswith("env ")}
-    return [pair for name, pair in found.items() if not (name.startswith("env ") and _contents(pair) in plain)]
+    told = {
+        (f"{_apart(name)[0]}env {variable}", *_contents(pair))
+        for name, pair in found.items()
+        for variable in _put_into(pair)
+    }
+    return [pair for name, pair in found.items() if (name, *_contents(pair)) not in told]
+
+
+def _apart(name: str) -> tuple[str, str]:
+    """`worker/` or nothing, and the name of the setting without it."""
+    mark = "worker/" if name.startswith("worker/") else ""
+    return mark, name.removeprefix(mark)
+
+
+def _put_into(pair: Iterable[Setting | None]) -> set[str]:
+    """The variables that were put into a setting on each side on which it stands."""
+    return set.intersection(*(set(each.variables) for each in pair if each is not None))
 
 
 def _contents(pair: Iterable[Setting | None]) -> tuple[str | None, ...]:
@@ -97,10 +112,10 @@ def _told_elsewhere(pair: tuple[Setting | None, Setting | None], baseline: Told,
     one, other = pair
     if one is None or other is None:
         return False
-    mark, _, name = one.name.rpartition("/") if one.name.startswith("worker/") else ("", "", one.name)
+    mark, name = _apart(one.name)
     if name not in _FROM_A_NAME:
         return False
-    precision = f"{mark}/{DRAFT_PRECISION}" if mark else DRAFT_PRECISION
+    precision = f"{mark}{DRAFT_PRECISION}"
     sides = [{each.name for each in profile.settings} for profile in (baseline, candidate)]
     told = all(precision in names for names in sides)
     return told and without_precision(one.value) == without_precision(other.value)

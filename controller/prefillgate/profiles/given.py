@@ -16,6 +16,7 @@ from typing import Any
 from prefillgate.profiles.commands import has_blank
 from prefillgate.profiles.model import OFF, ON
 from prefillgate.profiles.options import JSON, LIST, MANY, ONE, SWITCH, Option, Table
+from prefillgate.profiles.shell import Word, put_into
 
 _NUMBER = re.compile(r"-(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?([,:]-?\d+(\.\d+)?)*")
 _TRUE = {"true", "1", "on", "enabled", "yes"}
@@ -112,7 +113,7 @@ def _split(word: str, table: Table) -> tuple[str, str, str]:
         flag = name.replace("_", "-") + dot + inner
     elif not equals and table.find(flag) is None and table.engine == "vllm" and re.fullmatch(r"-O\d", flag):
         return "-O", "=", flag[2:]
-    return flag, equals, value
+    return flag, equals, Word(value, put_into(word))
 
 
 def _values(takes: str, inline: list[str] | None, words: list[str], at: int, into: Collected) -> tuple[list[str], int]:

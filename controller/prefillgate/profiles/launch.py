@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prefillgate.profiles.shell import LONGEST_EXPANDED, Command, ShellProblem, read_script
+from prefillgate.profiles.shell import LONGEST_EXPANDED, Command, ShellProblem, Word, read_script
 
 LLAMA, VLLM, SGLANG = "llama-server", "vllm", "sglang"
 _SHELLS = {"sh", "bash", "dash", "ash", "ksh", "zsh"}
@@ -59,9 +59,11 @@ def expand(
 ) -> str:
     """`$(VAR)` as Kubernetes puts variables in; `$$` is `$`. What is not there, or must not be shown, stays as written.
 
-    Names that nothing gives are added to `unknown`. Once the budget is spent everything stays as written.
+    Names that nothing gives are added to `unknown`. Once the budget is spent everything stays as written. The word that
+    is returned remembers what was put into it.
     """
     limit = Budget() if budget is None else budget
+    names: list[str] = []
 
     def put(found: re.Match[str]) -> str:
         name = found[1]
@@ -75,9 +77,12 @@ def expand(
             return found[0]
         limit.left -= len(value)
         limit.spent = limit.spent or limit.left < 0
-        return found[0] if limit.spent else value
+        if limit.spent:
+            return found[0]
+        names.append(name)
+        return value
 
-    return _EXPANSION.sub(put, text)
+    return Word(_EXPANSION.sub(put, text), names)
 
 
 def read_launch(

@@ -48,6 +48,7 @@ class Setting:
     derived: bool = False
     digested: str | None = None  # what stands in the digest in the place of `value`: an image's digest
     written: str | None = None  # of an image, as the template names it
+    variables: tuple[str, ...] = ()  # those that were put into the value; in no digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,8 @@ def _as_json(setting: Setting) -> dict[str, Any]:
     for name in ("digested", "written"):
         if getattr(setting, name) is not None:
             found[name] = getattr(setting, name)
+    if setting.variables:
+        found["variables"] = list(setting.variables)
     return found
 
 

@@ -14,6 +14,7 @@ from prefillgate.profiles.model import BUILD, DRAFT, KV, OTHER, PLACEMENT, WEIGH
 from prefillgate.profiles.pod import SELECTED, Beside, Raw, is_listed, refers
 from prefillgate.profiles.quantization import precision_of
 from prefillgate.profiles.seal import Sealing
+from prefillgate.profiles.shell import put_into
 
 MOST_NOTES = 40
 # Variables that every pod has, or every pod of a group, in values of their own.
@@ -95,7 +96,8 @@ def _from_given(given: Given, raw: Raw, sealing: Sealing) -> Setting:
     name, words = (given.name, given.words) if listed else (sealing.text(given.name), sealing.text(given.words))
     origin = sealing.text(given.origin)
     whole = value_of(Given(given.name, given.words, given.area, values, given.origin))
-    return Setting(given.area, bounded(name), bounded(words), bounded(whole), bounded(origin))
+    put = sorted({sealing.text(each) for value in given.values for each in put_into(value)})
+    return Setting(given.area, bounded(name), bounded(words), bounded(whole), bounded(origin), variables=tuple(put))
 
 
 def _sealed(given: Given, value: str, raw: Raw, sealing: Sealing) -> str:

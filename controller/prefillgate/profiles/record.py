@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from prefillgate.profiles.fields import items, mapping, text_of
+from prefillgate.profiles.fields import items, mapping, text_of, texts
 from prefillgate.profiles.model import AREA_ORDER, BUILD, Setting, refused
 
 IMAGE = "image"
@@ -78,8 +78,8 @@ def recorded(document: Mapping[str, Any]) -> Recorded:
 
 
 def _part(each: Mapping[str, Any], path: str) -> RecordedPart:
-    texts = [text_of(each.get(name), f"{path}.{name}") for name in ("role", "digest", "writtenDigest")]
-    return RecordedPart(texts[0], texts[1], texts[2], each.get("resolved") is True)
+    role, digest, written = (text_of(each.get(name), f"{path}.{name}") for name in ("role", "digest", "writtenDigest"))
+    return RecordedPart(role, digest, written, each.get("resolved") is True)
 
 
 def _setting(each: Mapping[str, Any], path: str) -> Setting:
@@ -90,7 +90,8 @@ def _setting(each: Mapping[str, Any], path: str) -> Setting:
     digested, written = (
         None if each.get(one) is None else text_of(each[one], f"{path}.{one}") for one in ("digested", "written")
     )
-    return Setting(area, name, words, value, origin, each.get("derived") is True, digested, written)
+    variables = tuple(texts(each.get("variables"), f"{path}.variables"))
+    return Setting(area, name, words, value, origin, each.get("derived") is True, digested, written, variables)
 
 
 def shown_profile(settings: Iterable[tuple[str, str, str]], digest: str = "", written_digest: str = "") -> Recorded:

@@ -7,7 +7,7 @@ running shell (a command's output, arithmetic, patterns) is kept as written and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 LONGEST_SCRIPT = 262_144  # characters
@@ -18,6 +18,23 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 _SPECIAL = set("@*0123456789")
 _SEPARATORS = ";&|\n()"
 _REDIRECTS = "<>"
+
+
+class Word(str):
+    """A word that remembers the variables that were put into it. Any text made of it is a plain one again."""
+
+    __slots__ = ("put",)
+    put: frozenset[str]
+
+    def __new__(cls, text: str, put: Iterable[str]) -> Word:
+        word = super().__new__(cls, text)
+        word.put = frozenset(put)
+        return word
+
+
+def put_into(text: str) -> frozenset[str]:
+    """The variables that are known to have been put into a word."""
+    return text.put if isinstance(text, Word) else frozenset()
 
 
 class ShellProblem(ValueError):
@@ -59,6 +76,7 @@ class _Reader:
         self.script = Script([], {}, [])
         self.command = Command()
         self.word: list[str] | None = None
+        self.put: set[str] = set()  # variables of the word
         self.redirect: str | None = None
         self.budget = LONGEST_EXPANDED
 
@@ -187,6 +205,7 @@ class _Reader:
         if name.isdigit():
             index = int(name)
             value: str | None = self.arguments[index] if index < len(self.arguments) else default or ""
+            name = ""
         elif name in self.variables:
             value = self.variables[name] if self.variables[name] != "" or not default else default
         elif default is not None:
@@ -198,8 +217,9 @@ class _Reader:
             self._add(written)
         elif quoted:
             self._add(value)
+            self.put |= put_into(value) | {name}
         else:
-            self._split(value)
+            self._split(value, put_into(value) | {name})
 
     def _unknown(self, name: str) -> None:
         self.script.unknown[name] = None
@@ -210,11 +230,12 @@ class _Reader:
                 self._end_word()
             if quoted:
                 self._add(argument)
+                self.put |= put_into(argument)
             else:
-                self._split(argument)
+                self._split(argument, put_into(argument))
 
-    def _split(self, value: str) -> None:
-        """An expansion outside of quotes is split at blanks."""
+    def _split(self, value: str, put: frozenset[str]) -> None:
+        """An expansion outside of quotes is split at blanks; `put` are the variables that it comes from."""
         pieces = value.split()
         if not pieces:
             return
@@ -224,6 +245,7 @@ class _Reader:
             if index:
                 self._end_word()
             self._add(piece)
+            self.put |= put
         if value[-1].isspace():
             self._end_word()
 
@@ -245,16 +267,16 @@ class _Reader:
     def _end_word(self) -> None:
         if self.word is None:
             return
-        word, self.word = "".join(self.word), None
+        word, self.word, self.put, put = "".join(self.word), None, set(), self.put - {""}
         if self.redirect is not None:
             self.command.redirected.append(self.redirect + word)
             self.redirect = None
             return
         assigned = _ASSIGNMENT.match(word)
         if assigned is not None and not self.command.words:
-            self.command.assigned.append((assigned[1], word[assigned.end() :]))
+            self.command.assigned.append((assigned[1], Word(word[assigned.end() :], put)))
         else:
-            self.command.words.append(word)
+            self.command.words.append(Word(word, put))
 
     def _end_command(self) -> None:
         self._end_word()
