@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefillgate.profiles.launch import expand, read_launch
+from prefillgate.profiles.launch import MOST_SHELLS, expand, read_launch
 from prefillgate.profiles.shell import LONGEST_EXPANDED, LONGEST_SCRIPT, ShellProblem, read_script
 from tests.support.manifests import LLAMA_IMAGE, SGLANG_IMAGE, VLLM_IMAGE, llama, profile, values
 
 SH = ["sh", "-c"]
+SEVERAL = "an engine is started more than once: the first one's settings are told, the others stand in the start script"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,22 @@ SH = ["sh", "-c"]
         (SH, ["# vllm serve no\nvllm serve m # vllm serve n"], "vllm", ["m"]),
         (SH, ["echo 'vllm serve no' && vllm serve m"], "vllm", ["m"]),
         (SH, ["python -c 'print(1)'\r\nvllm serve m \\\r\n -tp 2"], "vllm", ["m", "-tp", "2"]),
+        (["tini", "-g", "--", "sh", "-c"], ["exec llama-server -m a"], "llama-server", ["-m", "a"]),
+        (["/usr/bin/env", "bash", "-c", "llama-server -m a"], [], "llama-server", ["-m", "a"]),
+        (["env", "CTX=1", "sh", "-c", "llama-server -c $CTX"], [], "llama-server", ["-c", "1"]),
+        (["dumb-init", "bash", "-lc", "vllm serve m -tp $0", "2"], [], "vllm", ["m", "-tp", "2"]),
+        (["numactl", "--interleave=all", "bash", "-c"], ["llama-server -m a"], "llama-server", ["-m", "a"]),
+        (["own-launcher", "--fast", "sh", "-c", "llama-server -m a"], [], "llama-server", ["-m", "a"]),
+        (["own-launcher", "sh", "-c", "own", "llama-server", "-m", "a"], [], "llama-server", ["-m", "a"]),
+        (["own-launcher", "--shell", "sh", "-c", "x"], [], None, ["--shell", "sh", "-c", "x"]),
+        (["llama-server", "-m", "sh", "-c", "8192"], [], "llama-server", ["-m", "sh", "-c", "8192"]),
+        (["python3", "-u", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"], [], "vllm", ["--model", "m"]),
+        (SH, ["exec tini -- bash -c 'exec llama-server -m a'"], "llama-server", ["-m", "a"]),
+        (SH, ["export A=1; B=2 bash -c 'llama-server -c $A -np $B'"], "llama-server", ["-c", "1", "-np", "2"]),
+        (SH, ["bash -c 'bash -c \"llama-server -m a\"'"], "llama-server", ["-m", "a"]),
+        (SH, ["pkill llama-server; exec llama-server -m a"], "llama-server", ["-m", "a"]),
+        (SH, ["command -v vllm serve && vllm serve m"], "vllm", ["m"]),
+        (SH, ["llama-server --version && llama-server -m a"], "llama-server", ["-m", "a"]),
         (["my-server"], ["--x"], None, ["--x"]),
         (SH, ["my-server --x"], None, []),
     ],
@@ -134,10 +151,55 @@ def test_what_a_script_gives_the_engine_as_variables_counts() -> None:
         ("llama-server -m 'a", "the start script could not be read and is kept as written: a quote in it does not end"),
         ('llama-server -m "a', "the start script could not be read and is kept as written: a quote in it does not end"),
         ("/own/start.sh", "the start script names no known engine and is kept as written"),
+        ("llama-server -m a & llama-server -m b; wait", SEVERAL),
+        ("if test -n x; then llama-server -m a; else tini -- bash -c 'llama-server -m b'; fi", SEVERAL),
+        ("bash -c 'llama-server -m a & llama-server -m b'", SEVERAL),
     ],
 )
 def test_what_only_a_shell_can_tell_is_said(script: str, said: str) -> None:
     assert said in profile(LLAMA_IMAGE, script, command=SH).notes
+
+
+def test_what_stands_before_a_shell_is_a_wrapper_and_what_stands_beside_its_engine_is_kept() -> None:
+    direct = values(profile(LLAMA_IMAGE, command=["tini", "--", "llama-server", "-m", "a.gguf", "-ts", "3,1"]))
+    script = "ulimit -l unlimited; exec llama-server -m a.gguf -ts 3,1"
+    behind = values(profile(LLAMA_IMAGE, command=["tini", "--", "sh", "-c", script]))
+    assert behind == {**direct, "start-script": "ulimit -l unlimited"} and direct["wrapper"] == "tini --"
+    inner = values(profile(LLAMA_IMAGE, command=["sh", "-c", f"nice bash -c '{script}'; date"]))
+    assert inner["start-script"] == "ulimit -l unlimited; date" and inner["wrapper"] == "nice"
+    own = values(profile("own/e", command=["tini", "--", "sh", "-c", "own --x 1"]))
+    assert (own["wrapper"], own["start-script"]) == ("tini --", "own --x 1")
+
+
+def test_a_command_that_starts_no_engine_and_one_engine_alone_are_not_said_to_be_several() -> None:
+    for script in (
+        "which llama-server; llama-server -m a",
+        "llama-server --version; llama-server -m a",
+        "llama-server",
+    ):
+        assert SEVERAL not in profile(LLAMA_IMAGE, script, command=SH).notes
+    told = values(profile(LLAMA_IMAGE, "llama-server -m a --port 1 & llama-server -m b; wait", command=SH))
+    assert (told["weights"], told["start-script"]) == ("a", "llama-server -m b; wait")
+
+
+@pytest.mark.parametrize("command", [["su", "me", "-c"], ["/usr/bin/env", "-S"], ["own", "--run"]])
+def test_an_engine_inside_of_a_text_that_is_not_read_is_said(command: list[str]) -> None:
+    said = "the command names an engine inside of a text that could not be read: its settings are not told one by one"
+    assert said in profile(LLAMA_IMAGE, "exec llama-server -m a -ts 3,1", command=command).notes
+    assert said not in profile(LLAMA_IMAGE, "a text without one", command=command).notes
+
+
+def test_scripts_inside_of_scripts_are_read_to_an_end() -> None:
+    script = "llama-server -m a"
+    for depth in range(1, MOST_SHELLS + 1):
+        script = shlex.join(["sh", "-c", script])
+        if len(script) > 20_000:
+            break
+        assert read_launch(SH, [script], "", {}).words == ["-m", "a"], depth
+    many = "; ".join(["sh -c 'x $@' " + "y " * 1_000] * 100)
+    assert read_launch(SH, [many], "", {}).engine is None
+    flags = ["sh", *["sh", "-o"] * 2_000]
+    assert read_launch(flags, [], "", {}).engine is None
 
 
 @pytest.mark.parametrize("name", ["LWS_GROUP_SIZE", "LWS_LEADER_ADDRESS", "HOSTNAME", "KUBERNETES_SERVICE_HOST"])

@@ -342,12 +342,30 @@ def test_precision_is_read_from_names(name: str, precision: str | None) -> None:
         {"args": ["--spec-synth-new"]},
         {"env": [{"name": "LLAMA_ARG_SPEC_SYNTH_LEN", "value": "3"}]},
         {"command": ["sh", "-c", "exec llama-server --spec_synth_len=3"]},
+        {"command": ["tini", "--", "sh", "-c", "exec llama-server --spec-synth-rate 0.9"]},
+        {"command": ["/usr/bin/env", "-S", "bash -c 'llama-server --spec-synth-rate 0.9'"]},
+        {"command": ["su", "me", "-c", "llama-server --spec-synth-rate 0.9"]},
+        {"command": ["sh", "-c", "llama-server -m a & exec llama-server --spec-synth-rate 0.9"]},
+        {"command": ["sh", "-c", "/own/start --spec-synth-rate 0.9"]},
+        {"command": ["sh", "-c", "A='--spec-synth-rate 0.9'; eval \"llama-server $B\""]},
+        {"command": ["sh", "-c", "export LLAMA_ARG_SPEC_SYNTH_RATE=1; /own/start"]},
+        {"command": ["sh", "-c", 'set -- --spec-synth-rate 1; llama-server "$@"']},
+        {"command": ["own", "--then", "--spec-synth-rate=1"]},
+        {"env": [{"name": "OWN_ARGS", "value": "-c 1 --spec-synth-rate 0.9"}]},
     ],
 )
 def test_synthetic_acceptance_is_refused(given: dict[str, Any]) -> None:
     (why,) = profile(LLAMA_IMAGE, **given).refused
     assert why.startswith("spec-synth-") and "take --spec-synth-* out" in why
     assert llama("--spec-type", "draft-simple").refused == ()
+
+
+def test_synthetic_acceptance_in_a_mounted_script_is_refused_unless_it_is_a_comment() -> None:
+    for text, count in (("exec llama-server \\\n  --spec-synth-rate 0.9", 1), (" # no --spec-synth-rate\nx", 0)):
+        found = configured(LLAMA_IMAGE, text)
+        assert len(found.refused) == count and all(why.startswith("spec-synth-rate: ") for why in found.refused)
+    script = ["sh", "-c", "# never --spec-synth-rate\nllama-server -m spec-synth-rate.gguf"]
+    assert profile(LLAMA_IMAGE, command=script).refused == ()
 
 
 @pytest.mark.parametrize(

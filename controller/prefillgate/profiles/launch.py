@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from prefillgate.profiles.seal import has_blank
 from prefillgate.profiles.shell import LONGEST_EXPANDED, Command, ShellProblem, Word, read_script
 
 LLAMA, VLLM, SGLANG = "llama-server", "vllm", "sglang"
 _SHELLS = {"sh", "bash", "dash", "ash", "ksh", "zsh"}
 _KEYWORDS = {"then", "do", "else", "if", "while", "until", "{", "!", "time", "elif"}
 _SILENT = {"exec", "command", "nohup"}
+_WRAPPERS = {
+    *("tini", "docker-init", "dumb-init", "catatonit", "env", "numactl", "nice", "ionice", "timeout", "taskset"),
+    *("setsid", "stdbuf", "gosu", "su-exec", *_SILENT),
+}
+# Commands that name an engine and start none.
+_NO_STARTERS = {
+    *("echo", "printf", "which", "type", "hash", "ls", "stat", "file", "test", "[", "[[", "cat", "grep", "chmod", "cp"),
+    *("mv", "ln", "rm", "kill", "pkill", "killall", "pgrep", "sha256sum"),
+}
+_QUESTIONS = {"--version", "--help", "-h"}
+_INSIDE = re.compile(r"llama-server|(?:vllm|sglang) serve|vllm\.entrypoints|sglang\.launch_server")
+MOST_SHELL_FLAGS = 32
+MOST_SHELLS = 16  # scripts inside of scripts that are read
 # An image is known by the last parts of its name: `ghcr.io/ggml-org/llama.cpp:server`, `vllm/vllm-openai:v0.33.0`.
 _IMAGES = (
     (re.compile(r"llama[._-]?cpp|llama-server"), LLAMA),
@@ -20,6 +34,10 @@ _IMAGES = (
 )
 _EXPANSION = re.compile(r"\$(?:\$|\(([A-Za-z_.-][\w.-]*)\))")
 _CONDITION = "it starts inside a condition or a loop, which only a shell can tell"
+_SEVERAL = (
+    "an engine is started more than once: the first one's settings are told, the others stand in the start script"
+)
+_UNREAD = "the command names an engine inside of a text that could not be read: its settings are not told one by one"
 
 
 @dataclass(slots=True)
@@ -96,20 +114,18 @@ def read_launch(
     unknown: dict[str, None] = {}
     budget = Budget()
     shell = _shell_of(command + args)
-    if shell is not None:
-        script_at = shell
-        words = command + args
-        text = expand(words[script_at], variables, {}, budget)
-        rest = [expand(each, variables, unknown, budget) for each in words[script_at + 1 :]]
-        _from_script(launch, text, rest, variables)
-        launch.unknown |= unknown
-    else:
-        words = [expand(each, variables, unknown, budget) for each in (command + args)]
-        launch.unknown = unknown
-        found = _take(launch, words)
-        if not found:
+    words = [
+        expand(each, variables, {} if shell is not None and at == shell.script else unknown, budget)
+        for at, each in enumerate(command + args)
+    ]
+    if shell is None or not _shelled(launch, words, shell, _Around(variables), None):
+        expand("" if shell is None else (command + args)[shell.script], variables, unknown)
+        if not _take(launch, words, _Around(variables)):
             launch.words = words[1:] if command else words
             launch.program = words[0] if command else ""
+            if any(has_blank(word) and _INSIDE.search(word) for word in words):
+                launch.notes.append(_UNREAD)
+    launch.unknown |= unknown
     if launch.engine is None and not launch.script:
         launch.engine = engine_of_image(image) or engine_of_image(hint or "")
         if launch.engine is not None and not command:
@@ -123,13 +139,46 @@ def _without_entry(engine: str, words: list[str]) -> list[str]:
     return words[1:] if words[:1] == ["serve"] and engine in (VLLM, SGLANG) else words
 
 
-def _shell_of(words: list[str]) -> int | None:
-    """Where the script of a `sh -c` stands among `words`; None: no shell starts it."""
-    if not words or _base(words[0]) not in _SHELLS:
-        return None
-    at = 1
+@dataclass(frozen=True, slots=True)
+class _Shell:
+    """Where a `sh -c` and its script stand among words."""
+
+    at: int
+    script: int
+
+
+Assigned = Sequence[tuple[str, str]]  # variables and values, in order
+
+
+@dataclass(slots=True)
+class _Around:
+    """The variables that a command is started with, and how many scripts inside of scripts may still be read."""
+
+    variables: Mapping[str, str | None]
+    left: int = MOST_SHELLS
+
+    def inner(self, assigned: Assigned) -> _Around:
+        """The same for a script inside."""
+        return _Around({**self.variables, **dict(assigned)}, self.left - 1)
+
+
+def _shell_of(words: list[str]) -> _Shell | None:
+    """The first shell among `words` that is given a script, before any engine; None: there is none."""
+    for at, word in enumerate(words):
+        if _engine_at(words, at) is not None:
+            return None
+        script = _script_of(words, at) if _base(word) in _SHELLS else None
+        if script is not None:
+            return _Shell(at, script)
+    return None
+
+
+def _script_of(words: list[str], shell: int) -> int | None:
+    """Where the script of the shell at word `shell` stands; None: it is given none."""
+    at = shell + 1
     asked = False
-    while at < len(words) and words[at][:1] in "-+" and len(words[at]) > 1:
+    last = min(len(words), at + MOST_SHELL_FLAGS)
+    while at < last and words[at][:1] in "-+" and len(words[at]) > 1:
         flag = words[at]
         at += 1
         if flag.startswith("--"):
@@ -144,27 +193,59 @@ def _base(word: str) -> str:
     return re.split(r"[/\\]", word)[-1].removesuffix(".exe")
 
 
-def _from_script(launch: Launch, text: str, rest: list[str], variables: Mapping[str, str | None]) -> None:
+def _shelled(launch: Launch, words: list[str], shell: _Shell, around: _Around, assigned: Assigned | None) -> bool:
+    """Read the script of a shell. `assigned` stand before the command in a script; None: it is the container's own.
+
+    What starts no engine that is known is not read as a script inside of another one, nor behind what is no known
+    wrapper: any program may have an argument `sh`.
+    """
+    before = words[: shell.at]
+    inner = Launch(assigned=list(assigned or ()))
+    _wrapper(inner, before)
+    outer, inner.wrapper = inner.wrapper, []
+    inside = around.inner([*launch.assigned, *inner.assigned])
+    _from_script(inner, words[shell.script], words[shell.script + 1 :], inside)
+    around.left = inside.left
+    alone = assigned is None and (not before or _base(before[0]) in _WRAPPERS)
+    if inner.engine is None and not alone:
+        return False
+    launch.engine, launch.program, launch.words = inner.engine, inner.program, inner.words
+    launch.assigned += inner.assigned
+    launch.local += inner.local
+    launch.wrapper = outer + inner.wrapper
+    launch.piped |= {len(launch.beside) + number for number in inner.piped}
+    launch.beside += inner.beside
+    launch.script = inner.script
+    launch.text = f"{launch.text}\n{inner.text}" if launch.text else inner.text
+    launch.unknown |= inner.unknown
+    launch.notes += [note for note in inner.notes if note not in launch.notes]
+    return True
+
+
+def _from_script(launch: Launch, text: str, rest: list[str], around: _Around) -> None:
     launch.text = text
     try:
-        script = read_script(text, variables, rest)
+        script = read_script(text, around.variables, rest)
     except ShellProblem as problem:
         launch.script = text
         launch.notes.append(f"the start script could not be read and is kept as written: {problem}")
         return
-    launch.unknown = dict(script.unknown)
+    launch.unknown |= dict(script.unknown)
     launch.notes += [f"of the start script: {note}" for note in script.notes]
     for command in script.commands:
-        if launch.engine is None and _take(launch, command.words):
-            launch.assigned += command.assigned
+        again = launch.engine is not None
+        found = _take(Launch() if again else launch, command.words, around, command.assigned)
+        if found and not again:
             launch.beside += [[each] for each in command.redirected]
         elif not command.words:
             for name, value in command.assigned:
-                whole = command.exported or name in variables
+                whole = command.exported or name in around.variables
                 (launch.assigned if whole else launch.local).append((name, value))
         else:
             launch.piped |= {len(launch.beside)} if command.piped else set()
             launch.beside.append(_words(command))
+            if found and _SEVERAL not in launch.notes:
+                launch.notes.append(_SEVERAL)
     if launch.engine is None:
         launch.script, launch.beside = text, []
         launch.notes.append("the start script names no known engine and is kept as written")
@@ -174,21 +255,34 @@ def _words(command: Command) -> list[str]:
     return [*(f"{name}={value}" for name, value in command.assigned), *command.words, *command.redirected]
 
 
-def _take(launch: Launch, words: list[str]) -> bool:
-    """Find the engine in the words of one command; what stands before it is a wrapper."""
+def _take(launch: Launch, words: list[str], around: _Around, assigned: Assigned = ()) -> bool:
+    """Find the engine in the words of one command, with what is `assigned` before it; what stands before it is a
+    wrapper."""
+    if _starts_none(words):
+        return False
+    shell = _shell_of(words) if around.left > 0 else None
+    if shell is not None and _shelled(launch, words, shell, around, assigned):
+        return True
     for at, word in enumerate(words):
         found = _engine_at(words, at)
         if found is None:
             continue
         engine, start = found
+        if words[start:] and _QUESTIONS.issuperset(words[start:]):
+            return False
         launch.engine, launch.words = engine, words[start:]
         launch.program = words[at + 1] if word == "-m" else word
-        before = words[:at]
-        if before and _base(before[-1]).startswith("python"):
-            before = before[:-1]
-        _wrapper(launch, before)
+        python = _python_of(words, at) if word == "-m" else None
+        _wrapper(launch, words[: at if python is None else python])
+        launch.assigned += assigned
         return True
     return False
+
+
+def _starts_none(words: list[str]) -> bool:
+    """Whether a command only speaks of an engine: `which llama-server`, `command -v vllm`."""
+    said = [word for word in words[:3] if word not in _KEYWORDS]
+    return said[:1] != [] and (_base(said[0]) in _NO_STARTERS or said[:2] in (["command", "-v"], ["command", "-V"]))
 
 
 def _wrapper(launch: Launch, before: list[str]) -> None:
@@ -214,7 +308,7 @@ def _engine_at(words: list[str], at: int) -> tuple[str, int] | None:
         return VLLM, at + 2
     if base == "sglang" and following == ["serve"]:
         return SGLANG, at + 2
-    if words[at] == "-m" and following and at > 0 and _base(words[at - 1]).startswith("python"):
+    if words[at] == "-m" and following and _python_of(words, at) is not None:
         module = following[0]
         if module.startswith("vllm.entrypoints.") and module.endswith(("api_server", "cli.main")):
             start = at + 2
@@ -224,3 +318,11 @@ def _engine_at(words: list[str], at: int) -> tuple[str, int] | None:
         if module == "sglang.launch_server":
             return SGLANG, at + 2
     return None
+
+
+def _python_of(words: list[str], module: int) -> int | None:
+    """Where the interpreter of a `-m` at word `module` stands, with flags of its own between; None: there is none."""
+    at = module - 1
+    while at > max(0, module - MOST_SHELL_FLAGS) and words[at].startswith("-"):
+        at -= 1
+    return at if at >= 0 and _base(words[at]).startswith("python") else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 
@@ -20,6 +21,8 @@ MOST_NOTES = 40
 # Variables that every pod has, or every pod of a group, in values of their own.
 GIVEN_BY_PLATFORM = ("HOSTNAME", "HOME", "PATH", "PWD", "LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX")
 SHORT_DIGEST = 12
+LONGEST_FLAG = 60
+_SYNTHETIC = re.compile(r"(?i)(?:--|LLAMA_ARG_)(spec[-_]synth[\w-]*)")
 DRAFT_PRECISION = "draft-precision"  # the setting that follows from a draft file's name
 _DRAFT_NAMES = ("draft-model", "draft-repository", "speculative-config.model", "speculative_draft_model_path")
 _DRAFT_TOLD = ("speculative-config.quantization", "speculative-draft-model-quantization")
@@ -205,12 +208,30 @@ def _draft_precision(raw: Raw, settings: dict[str, Setting]) -> Setting | None:
 
 
 def _refusals(raw: Raw) -> Iterator[str]:
-    for name in raw.collected.found:
-        if "spec-synth-" in name:
-            yield (
-                f"{name.split()[-1]}: drafts are accepted synthetically (ggml-org/llama.cpp#27711), which makes any "
-                "throughput untrue; take --spec-synth-* out of the arguments"
-            )
+    """What stands anywhere that the engine could read it from, told as a setting or not."""
+    names = [name.split()[-1] for name in raw.collected.found if "spec-synth-" in name]
+    names += [
+        found[1].lower().replace("_", "-")[:LONGEST_FLAG]
+        for text in _texts_of(raw)
+        for found in _SYNTHETIC.finditer(text)
+    ]
+    for name in dict.fromkeys(names):
+        yield (
+            f"{name}: drafts are accepted synthetically (ggml-org/llama.cpp#27711), which makes any throughput untrue; "
+            "take --spec-synth-* out of arguments, variables and scripts"
+        )
+
+
+def _texts_of(raw: Raw) -> Iterator[str]:
+    """Every word, variable and mounted file of the container that serves; of files without comments."""
+    launch = raw.launch
+    yield from (*launch.words, *launch.wrapper, launch.script)
+    for words in launch.beside:
+        yield from words
+    for name, value in (*launch.assigned, *launch.local, *((v.name, v.value or "") for v in raw.variables.values())):
+        yield f"{name}={value}"
+    for file in raw.mounts.files:
+        yield "\n".join(line for line in (file.text or "").splitlines() if not line.lstrip().startswith("#"))
 
 
 def _findings(raw: Raw) -> Iterator[str]:
