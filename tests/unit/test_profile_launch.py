@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefillgate.profiles.launch import MOST_SHELLS, expand, read_launch
+from prefillgate.profiles.launch import LONGEST_INNER, MOST_SHELLS, expand, read_launch
 from prefillgate.profiles.shell import LONGEST_EXPANDED, LONGEST_SCRIPT, ShellProblem, read_script
 from tests.support.manifests import LLAMA_IMAGE, SGLANG_IMAGE, VLLM_IMAGE, llama, profile, values
 
@@ -196,8 +196,13 @@ def test_scripts_inside_of_scripts_are_read_to_an_end() -> None:
         if len(script) > 20_000:
             break
         assert read_launch(SH, [script], "", {}).words == ["-m", "a"], depth
-    many = "; ".join(["sh -c 'x $@' " + "y " * 1_000] * 100)
-    assert read_launch(SH, [many], "", {}).engine is None
+    for count, engine in ((MOST_SHELLS - 1, "llama-server"), (MOST_SHELLS, None)):
+        many = "sh -c 'x $@' y; " * count + "sh -c 'llama-server -m a'"
+        assert read_launch(SH, [many], "", {}).engine == engine
+    for count, engine in ((LONGEST_INNER - 40, "llama-server"), (LONGEST_INNER, None)):
+        assert read_launch(SH, ["sh -c 'llama-server -m $0' " + "x" * count], "", {}).engine == engine
+    wide = "; ".join(["sh -c '" + "$@ " * 400 + "' " + "yyyy " * 400] * 60)
+    assert read_launch(SH, [wide], "", {}).engine is None
     flags = ["sh", *["sh", "-o"] * 2_000]
     assert read_launch(flags, [], "", {}).engine is None
 

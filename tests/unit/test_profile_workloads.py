@@ -110,6 +110,7 @@ def test_everything_that_matters_is_a_setting() -> None:
         "node affinity": '{"nodeSelectorTerms": []}',
         "secret /keys": "Secret keys, keys one, two",
         "secret /t.jinja": "Secret proj, all keys",
+        "volume /t.jinja": "Secret, sub-path t.jinja",
         "init container 1": "fetch:1 get org/m",
         "sidecar 1": "proxy:1 --listen 1",
     }

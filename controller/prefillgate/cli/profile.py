@@ -48,7 +48,7 @@ LEAST_KEY = 16  # characters
     "ignored",
     multiple=True,
     metavar="NAME",
-    help="A variable or sidecar that admission adds to pods; * is any text.",
+    help="A variable, sidecar or volume that admission adds to pods; * is any text.",
 )
 @click.option(
     "--key-env", metavar="VARIABLE", help="The key credentials are digested under.  [default: another one each time]"

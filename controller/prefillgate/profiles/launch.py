@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prefillgate.profiles.seal import has_blank
+from prefillgate.profiles.commands import has_blank
 from prefillgate.profiles.shell import LONGEST_EXPANDED, Command, ShellProblem, Word, read_script
 
 LLAMA, VLLM, SGLANG = "llama-server", "vllm", "sglang"
@@ -24,8 +24,9 @@ _NO_STARTERS = {
 }
 _QUESTIONS = {"--version", "--help", "-h"}
 _INSIDE = re.compile(r"llama-server|(?:vllm|sglang) serve|vllm\.entrypoints|sglang\.launch_server")
-MOST_SHELL_FLAGS = 32
-MOST_SHELLS = 16  # scripts inside of scripts that are read
+MOST_FLAGS = 8  # of a shell or an interpreter
+MOST_SHELLS = 8  # scripts inside of scripts that are read
+LONGEST_INNER = 65_536  # characters of one, with its variables
 # An image is known by the last parts of its name: `ghcr.io/ggml-org/llama.cpp:server`, `vllm/vllm-openai:v0.33.0`.
 _IMAGES = (
     (re.compile(r"llama[._-]?cpp|llama-server"), LLAMA),
@@ -156,10 +157,11 @@ class _Around:
 
     variables: Mapping[str, str | None]
     left: int = MOST_SHELLS
+    longest: int = LONGEST_EXPANDED
 
     def inner(self, assigned: Assigned) -> _Around:
         """The same for a script inside."""
-        return _Around({**self.variables, **dict(assigned)}, self.left - 1)
+        return _Around({**self.variables, **dict(assigned)}, self.left - 1, LONGEST_INNER)
 
 
 def _shell_of(words: list[str]) -> _Shell | None:
@@ -177,7 +179,7 @@ def _script_of(words: list[str], shell: int) -> int | None:
     """Where the script of the shell at word `shell` stands; None: it is given none."""
     at = shell + 1
     asked = False
-    last = min(len(words), at + MOST_SHELL_FLAGS)
+    last = min(len(words), at + MOST_FLAGS)
     while at < last and words[at][:1] in "-+" and len(words[at]) > 1:
         flag = words[at]
         at += 1
@@ -203,7 +205,8 @@ def _shelled(launch: Launch, words: list[str], shell: _Shell, around: _Around, a
     inner = Launch(assigned=list(assigned or ()))
     _wrapper(inner, before)
     outer, inner.wrapper = inner.wrapper, []
-    inside = around.inner([*launch.assigned, *inner.assigned])
+    given = [*launch.assigned, *inner.assigned]
+    inside = _Around({**around.variables, **dict(given)}) if assigned is None else around.inner(given)
     _from_script(inner, words[shell.script], words[shell.script + 1 :], inside)
     around.left = inside.left
     alone = assigned is None and (not before or _base(before[0]) in _WRAPPERS)
@@ -225,7 +228,7 @@ def _shelled(launch: Launch, words: list[str], shell: _Shell, around: _Around, a
 def _from_script(launch: Launch, text: str, rest: list[str], around: _Around) -> None:
     launch.text = text
     try:
-        script = read_script(text, around.variables, rest)
+        script = read_script(text, around.variables, rest, around.longest)
     except ShellProblem as problem:
         launch.script = text
         launch.notes.append(f"the start script could not be read and is kept as written: {problem}")
@@ -323,6 +326,6 @@ def _engine_at(words: list[str], at: int) -> tuple[str, int] | None:
 def _python_of(words: list[str], module: int) -> int | None:
     """Where the interpreter of a `-m` at word `module` stands, with flags of its own between; None: there is none."""
     at = module - 1
-    while at > max(0, module - MOST_SHELL_FLAGS) and words[at].startswith("-"):
+    while at > max(0, module - MOST_FLAGS) and words[at].startswith("-"):
         at -= 1
     return at if at >= 0 and _base(words[at]).startswith("python") else None

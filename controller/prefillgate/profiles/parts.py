@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -16,6 +17,8 @@ from prefillgate.profiles.pod import SELECTED, Beside, Raw, is_listed, refers
 from prefillgate.profiles.quantization import precision_of
 from prefillgate.profiles.seal import Sealing
 from prefillgate.profiles.shell import put_into
+from prefillgate.profiles.sources import Mounts
+from prefillgate.profiles.volumes import MountedVolume, Start, below
 
 MOST_NOTES = 40
 # Variables that every pod has, or every pod of a group, in values of their own.
@@ -24,6 +27,7 @@ SHORT_DIGEST = 12
 LONGEST_FLAG = 60
 _SYNTHETIC = re.compile(r"(?i)(?:--|LLAMA_ARG_)(spec[-_]synth[\w-]*)")
 DRAFT_PRECISION = "draft-precision"  # the setting that follows from a draft file's name
+_STORED = {"storage-initializer-sourceuri": "storage URI", "storage-spec-key": "storage entry"}
 _DRAFT_NAMES = ("draft-model", "draft-repository", "speculative-config.model", "speculative_draft_model_path")
 _DRAFT_TOLD = ("speculative-config.quantization", "speculative-draft-model-quantization")
 
@@ -76,8 +80,14 @@ def _settings(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
         sealed = sealing.given(name, value) if name.startswith(SELECTED) else sealing.text(value)
         yield Setting(PLACEMENT, shown, shown, bounded(sealed), "pod spec")
     yield from _variables(raw, sealing)
-    yield from _mounted(raw, sealing)
-    yield from _beside(raw.others, sealing)
+    yield from _mounted(raw.mounts, "", "", raw, sealing)
+    yield from _started(raw.start, "", "", sealing)
+    yield from _beside(raw, sealing)
+    for name, value in raw.storage:
+        shown = sealing.text(name)
+        words = _STORED.get(name.rpartition("/")[2], f"storage {shown.rpartition('/storage-')[2]}")
+        told = bounded(sealed_value(name, value, sealing))
+        yield Setting(WEIGHTS, f"annotation {shown}", words, told, "annotation")
     for name, value in raw.checksums:
         shown = sealing.text(name)
         yield Setting(OTHER, f"annotation {shown}", shown, sealing.seal.value(value), "annotation")
@@ -150,27 +160,66 @@ def _area_of(name: str) -> str:
     return OTHER
 
 
-def _mounted(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
-    for file in raw.mounts.files:
-        if file.path in raw.read_files:
+def _mounted(mounts: Mounts, mark: str, words: str, raw: Raw, sealing: Sealing) -> Iterator[Setting]:
+    """The mounts of a container. Those of the one that serves have no `mark`; `words` is what a person reads for it."""
+    for file in mounts.files:
+        if not mark and file.path in raw.read_files:
             continue
-        value = "not read" if file.text is None else f"digest {sealing.seal.digest(file.text)}"
+        path, owner = sealing.text(file.path), sealing.text(file.config_map)
+        value = f"ConfigMap {owner}, not read" if file.text is None else f"digest {sealing.seal.digest(file.text)}"
         if file.text is None:
             raw.collected.note(f"ConfigMap {file.config_map} has no key {file.key or 'that is known'}, or was not read")
-        path, owner = sealing.text(file.path), sealing.text(file.config_map)
-        yield Setting(OTHER, f"file {path}", f"file {path}", value, f"ConfigMap {owner}")
-    for where, name, keys in raw.mounts.secrets:
+        yield Setting(OTHER, f"{mark}file {path}", f"{words}file {path}", value, f"ConfigMap {owner}")
+    for where, name, keys in mounts.secrets:
         path, told = sealing.text(where), sealing.text(f"Secret {name}, {keys}")
-        yield Setting(OTHER, f"secret {path}", f"secret at {path}", told, "volume")
+        yield Setting(OTHER, f"{mark}secret {path}", f"{words}secret at {path}", told, "volume")
+    areas = {} if mark else _areas_of_paths(raw)
+    for volume in mounts.volumes:
+        path, area = sealing.text(volume.path), areas.get(volume.path, OTHER)
+        told = bounded(_source(volume, sealing))
+        yield Setting(area, f"{mark}volume {path}", f"{words}volume {path}", told, "volume")
 
 
-def _beside(others: list[Beside], sealing: Sealing) -> Iterator[Setting]:
+def _source(volume: MountedVolume, sealing: Sealing) -> str:
+    """`claim models-v1, sub-path q8`."""
+    told = [sealing.text(volume.source)]
+    told += [plain(sealing.json(dict(volume.more)))] if volume.more else []
+    told += [f"sub-path {sealing.text(volume.sub_path)}"] if volume.sub_path else []
+    return ", ".join(told)
+
+
+def _areas_of_paths(raw: Raw) -> dict[str, str]:
+    """Mount paths of the volumes that hold weights or a draft model, by what the arguments name."""
+    found: dict[str, str] = {}
+    mounted = [volume.path for volume in raw.mounts.volumes]
+    for given in raw.collected.found.values():
+        for value in given.values if given.area in (WEIGHTS, DRAFT) else ():
+            named = posixpath.normpath(posixpath.join(raw.start.directory, value))
+            holders = [path for path in mounted if below(named, path) is not None]
+            if holders:
+                holder = max(holders, key=len)
+                found[holder] = WEIGHTS if found.get(holder) == WEIGHTS else given.area
+    return found
+
+
+def _started(start: Start, mark: str, words: str, sealing: Sealing) -> Iterator[Setting]:
+    if start.directory:
+        told = bounded(sealing.text(start.directory))
+        yield Setting(OTHER, f"{mark}working directory", f"{words}working directory", told, "pod spec")
+    if start.hook is not None:
+        kind, given = start.hook
+        shown = " ".join(sealing.words(given)) if kind == "exec" else f"digest {sealing.seal.digest(given[0])}"
+        told = bounded(f"{sealing.text(kind)} {shown}")
+        yield Setting(OTHER, f"{mark}hook after start", f"{words}hook after start", told, "pod spec")
+
+
+def _beside(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
     """Init containers in their order, sidecars by content: what they are called is in no digest."""
-    shown = [(each, *_command(each, sealing)) for each in others]
+    shown = [(each, *_command(each, sealing)) for each in raw.others]
     for kind in ("init container", "sidecar"):
         group = [each for each in shown if each[0].kind == kind]
         if kind == "sidecar":
-            group.sort(key=lambda each: each[2])
+            group.sort(key=lambda each: (each[2], repr(each[0].mounts), repr(each[0].start)))
         for number, (each, text, digested) in enumerate(group, 1):
             words = f"{kind} {sealing.text(each.name)}"
             written = f"{sealing.text(each.image)} {text}".strip()
@@ -184,6 +233,8 @@ def _beside(others: list[Beside], sealing: Sealing) -> Iterator[Setting]:
                 bounded(digested),
                 bounded(written),
             )
+            yield from _mounted(each.mounts, f"{kind} {number} ", f"{words} ", raw, sealing)
+            yield from _started(each.start, f"{kind} {number} ", f"{words} ", sealing)
 
 
 def _command(each: Beside, sealing: Sealing) -> tuple[str, str]:
@@ -218,7 +269,7 @@ def _refusals(raw: Raw) -> Iterator[str]:
     for name in dict.fromkeys(names):
         yield (
             f"{name}: drafts are accepted synthetically (ggml-org/llama.cpp#27711), which makes any throughput untrue; "
-            "take --spec-synth-* out of arguments, variables and scripts"
+            "take --spec-synth-* out of the arguments, variables and scripts"
         )
 
 

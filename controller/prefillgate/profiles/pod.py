@@ -1,8 +1,9 @@
 """One pod template as settings: which container serves, what it starts, and everything around it that matters.
 
-In the digest: image, arguments, variables, mounted ConfigMaps, names of Secrets and their checksums, GPUs and other
-extended resources, node selector and node affinity (they choose the card), init containers and sidecars. Not in it:
-CPU and memory, requests, probes, ports, labels, other annotations, names of containers and volumes, replicas.
+In the digest: image, arguments, variables, working directory and postStart hook, mounted ConfigMaps, names of Secrets
+and their checksums, where every other volume comes from, GPUs and other extended resources, node selector and node
+affinity (they choose the card), init containers and sidecars with what is mounted into them. Not in it: CPU and memory,
+requests, probes, preStop, ports, labels, other annotations, names of containers and volumes, replicas.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from prefillgate.profiles.given import LONGEST_JSON, Collected, load_json, read_
 from prefillgate.profiles.launch import LLAMA, Launch, engine_of_image, read_launch
 from prefillgate.profiles.model import refused
 from prefillgate.profiles.seal import Sealing
-from prefillgate.profiles.sources import Mounts, Sources, image_digest, mounts_of, secret_checksums
+from prefillgate.profiles.sources import Mounts, Sources, Within, image_digest, mounts_of, secret_checksums
 from prefillgate.profiles.tables import TABLES
+from prefillgate.profiles.volumes import Start, start_of, storage_annotations
 
 # Containers that meshes and secret injectors add to pods.
 INJECTED_CONTAINERS = ("istio-*", "linkerd-*", "vault-agent*", "cloudsql-proxy")
@@ -43,12 +45,14 @@ class Raw:
     collected: Collected
     variables: dict[str, Variable]
     mounts: Mounts
+    start: Start
     image: str
     image_id: str | None
     read_files: set[str] = field(default_factory=set)
     placement: list[tuple[str, str]] = field(default_factory=list)  # setting and value
     others: list[Beside] = field(default_factory=list)
     checksums: list[tuple[str, str]] = field(default_factory=list)
+    storage: list[tuple[str, str]] = field(default_factory=list)  # annotations that tell which weights are put in
     notes: list[str] = field(default_factory=list)
 
 
@@ -62,6 +66,8 @@ class Beside:
     digest: str | None
     words: list[str]
     variables: dict[str, Variable]
+    mounts: Mounts
+    start: Start
 
 
 def read_pod(template: Mapping[str, Any], path: str, sources: Sources, role: str) -> Raw:
@@ -77,12 +83,14 @@ def read_pod(template: Mapping[str, Any], path: str, sources: Sources, role: str
         raise refused(f"{spec_path}.containers", "no container", "a pod template with at least one")
     (container, at), why = _choose(containers, sources)
     name = text_of(container.get("name", ""), f"{at}.name")
-    raw = _read_container(container, at, sources, spec)
+    metadata = mapping(template.get("metadata"), f"{base}metadata")
+    within = Within(spec, spec_path, sources, str(metadata.get("name") or ""))
+    raw = _read_container(container, at, within)
     raw.role, raw.container, raw.why = role, name, why
     raw.placement = [*_resources(container, at), *_nodes(spec, spec_path)]
-    raw.others = list(_others(spec, spec_path, at, sources))
-    metadata = mapping(template.get("metadata"), f"{base}metadata")
-    raw.checksums = secret_checksums(mapping(metadata.get("annotations"), f"{base}metadata.annotations"))
+    raw.others = list(_others(within, at))
+    annotations = mapping(metadata.get("annotations"), f"{base}metadata.annotations")
+    raw.checksums, raw.storage = secret_checksums(annotations), storage_annotations(annotations)
     return raw
 
 
@@ -110,7 +118,8 @@ def _image(container: Mapping[str, Any], at: str, sources: Sources) -> tuple[str
     return text, image_digest(text, sources.image_ids.get(str(container.get("name"))))
 
 
-def _read_container(container: Mapping[str, Any], at: str, sources: Sources, spec: Mapping[str, Any]) -> Raw:
+def _read_container(container: Mapping[str, Any], at: str, within: Within) -> Raw:
+    sources = within.sources
     image, digest = _image(container, at, sources)
     command, args = texts(container.get("command"), f"{at}.command"), texts(container.get("args"), f"{at}.args")
     variables, notes = variables_of(container, at, sources)
@@ -119,11 +128,11 @@ def _read_container(container: Mapping[str, Any], at: str, sources: Sources, spe
     if len(launch.words) > MOST_WORDS:
         raise refused(f"{at}.args", f"{len(launch.words)} words once variables are put in", f"up to {MOST_WORDS}")
     table = TABLES[launch.engine]
-    mounts = mounts_of(spec, container, at, sources)
+    mounts, start = mounts_of(within, container, at, known), start_of(container, at)
     flags = Collected(table, sources.seal.takes_credential)
     read_arguments(launch.words, flags)
     collected = Collected(table, sources.seal.takes_credential, notes=notes)
-    raw = Raw("", "", "", launch.engine, launch, collected, variables, mounts, image, digest)
+    raw = Raw("", "", "", launch.engine, launch, collected, variables, mounts, start, image, digest)
     _read_config(raw, flags)
     for name, value in [*((v.name, v.value) for v in variables.values()), *launch.assigned]:
         if value is not None and read_variable(name, value, collected):
@@ -195,10 +204,11 @@ def _nodes(spec: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
         yield f"resource claim {claim.get('name')} from", str(told)
 
 
-def _others(spec: Mapping[str, Any], path: str, chosen: str, sources: Sources) -> Iterator[Beside]:
+def _others(within: Within, chosen: str) -> Iterator[Beside]:
+    sources = within.sources
     ignored = (*INJECTED_CONTAINERS, *sources.ignored)
     for kind, field_name in (("init container", "initContainers"), ("sidecar", "containers")):
-        for each, at in items(spec.get(field_name), f"{path}.{field_name}"):
+        for each, at in items(within.spec.get(field_name), f"{within.path}.{field_name}"):
             container = mapping(each, at)
             name = str(container.get("name"))
             if at == chosen or any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored):
@@ -206,7 +216,9 @@ def _others(spec: Mapping[str, Any], path: str, chosen: str, sources: Sources) -
             image, digest = _image(container, at, sources)
             words = texts(container.get("command"), f"{at}.command") + texts(container.get("args"), f"{at}.args")
             variables, _ = variables_of(container, at, sources)
-            yield Beside(kind, name, image, digest, words, variables)
+            known = {variable.name: variable.value for variable in variables.values()}
+            mounts = mounts_of(within, container, at, known)
+            yield Beside(kind, name, image, digest, words, variables, mounts, start_of(container, at))
 
 
 def learn(raw: Raw, sealing: Sealing) -> None:
@@ -229,6 +241,13 @@ def learn(raw: Raw, sealing: Sealing) -> None:
         _learn_documents(text, sealing)
     for words in (*raw.launch.beside, raw.launch.wrapper, raw.launch.script.split(), *(o.words for o in raw.others)):
         sealing.learn_words(words)
+    containers: list[Raw | Beside] = [raw, *raw.others]
+    for each in containers:
+        sealing.learn_words(each.start.hook[1] if each.start.hook is not None else ())
+        for volume in each.mounts.volumes:
+            sealing.learn_all(volume.more)
+    for name, value in raw.storage:
+        _learn_value(name, value, sealing)
 
 
 def _learn_value(name: str, value: str, sealing: Sealing) -> None:

@@ -7,7 +7,7 @@ import json
 
 from prefillgate.profiles.sources import Sources
 
-READER = 2  # raised with every change by which this program reads another digest out of the same template
+READER = 3  # raised with every change by which this program reads another digest out of the same template
 _CHECKED = "how profiles are read"
 
 

@@ -61,16 +61,19 @@ class Script:
     notes: list[str]
 
 
-def read_script(text: str, variables: Mapping[str, str | None], arguments: list[str]) -> Script:
+def read_script(
+    text: str, variables: Mapping[str, str | None], arguments: list[str], longest: int = LONGEST_EXPANDED
+) -> Script:
     """Read a script. `variables` are the environment (None: known, but its value must not be put in: it stays as
-    written); `arguments` are `$0`, `$1` and so on. Raises `ShellProblem`."""
+    written); `arguments` are `$0`, `$1` and so on; with all of them put in it may have `longest` characters. Raises
+    `ShellProblem`."""
     if len(text) > LONGEST_SCRIPT:
         raise ShellProblem(f"longer than {LONGEST_SCRIPT} characters")
-    return _Reader(text, dict(variables), arguments).read()
+    return _Reader(text, dict(variables), arguments, longest).read()
 
 
 class _Reader:
-    def __init__(self, text: str, variables: dict[str, str | None], arguments: list[str]) -> None:
+    def __init__(self, text: str, variables: dict[str, str | None], arguments: list[str], longest: int) -> None:
         self.text, self.at = text, 0
         self.variables, self.arguments = variables, arguments
         self.script = Script([], {}, [])
@@ -78,7 +81,7 @@ class _Reader:
         self.word: list[str] | None = None
         self.put: set[str] = set()  # variables of the word
         self.redirect: str | None = None
-        self.budget = LONGEST_EXPANDED
+        self.longest = self.budget = longest
 
     def read(self) -> Script:
         while self.at < len(self.text):
@@ -115,7 +118,7 @@ class _Reader:
     def _add(self, text: str) -> None:
         self.budget -= len(text)
         if self.budget < 0:
-            raise ShellProblem(f"longer than {LONGEST_EXPANDED} characters once its variables are put in")
+            raise ShellProblem(f"longer than {self.longest} characters once its variables are put in")
         self.word = [] if self.word is None else self.word
         self.word.append(text)
 

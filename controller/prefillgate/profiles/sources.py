@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prefillgate.profiles.fields import items, mapping, text_of
+from prefillgate.profiles.launch import expand
 from prefillgate.profiles.seal import Seal
+from prefillgate.profiles.volumes import MountedVolume, below, plain_path, volume_at
 
 _IMAGE_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _OF_A_SECRET = ("secret", "token", "cred", "password", "apikey", "api-key")
@@ -34,7 +37,7 @@ class Sources:
     image_ids: Mapping[str, str] = field(default_factory=dict)  # container: imageID of its pod's status
     container: str | None = None  # the one that serves, where a person named it
     engine: str | None = None  # what tells the engine where neither command nor image do: vllm, llama.cpp, sglang
-    ignored: tuple[str, ...] = ()  # variables and containers that admission adds to pods, `*` for anything
+    ignored: tuple[str, ...] = ()  # variables, containers and volumes that admission adds, `*` for anything
 
 
 def image_ids_of(pod: Mapping[str, Any]) -> dict[str, str]:
@@ -144,39 +147,69 @@ class MountedFile:
 
 @dataclass(frozen=True, slots=True)
 class Mounts:
-    """What of ConfigMaps and Secrets a container finds in its files."""
+    """What a container finds in its files: of ConfigMaps and Secrets, and volumes of any other kind."""
 
     files: tuple[MountedFile, ...]
     secrets: tuple[tuple[str, str, str], ...]  # mount path, secret, keys in words
+    volumes: tuple[MountedVolume, ...] = ()
 
     def file(self, path: str) -> MountedFile | None:
         """The mounted file at that path, or None."""
         return next((each for each in self.files if each.path == path), None)
 
 
-def mounts_of(spec: Mapping[str, Any], container: Mapping[str, Any], at: str, sources: Sources) -> Mounts:
-    """Follow a container's volumeMounts to ConfigMaps and Secrets; `at` is the container's path in the object."""
-    volumes: dict[str, tuple[Mapping[str, Any], str]] = {}
-    base = at.rsplit(".", 1)[0] if "." in at else "spec"
-    for each, path in items(spec.get("volumes"), f"{base}.volumes"):
+@dataclass(frozen=True, slots=True)
+class Within:
+    """What a container is read within. `name` is the pod's where it is one, empty for a template."""
+
+    spec: Mapping[str, Any]
+    path: str
+    sources: Sources
+    name: str = ""
+
+
+def mounts_of(within: Within, container: Mapping[str, Any], at: str, variables: Mapping[str, str | None]) -> Mounts:
+    """Follow a container's mounts to their volumes; `at` is the container's path in the object, `variables` are its
+    own, which a subPathExpr may name. Raises `ProfileError`."""
+    defined: dict[str, tuple[Mapping[str, Any], str]] = {}
+    for each, path in items(within.spec.get("volumes"), f"{within.path}.volumes"):
         volume = mapping(each, path)
-        volumes[str(volume.get("name"))] = (volume, path)
+        defined[str(volume.get("name"))] = (volume, path)
     files: list[MountedFile] = []
     secrets: list[tuple[str, str, str]] = []
+    volumes: list[MountedVolume] = []
+    sources = within.sources
+    for where, sub_path, name, path in _mounted_at(container, at, variables):
+        if where.endswith(SERVICE_ACCOUNT_MOUNT) or any(fnmatch.fnmatchcase(name, each) for each in sources.ignored):
+            continue
+        volume, volume_path = defined.get(name, ({}, path))
+        inner = [volume, *(mapping(s, p) for s, p in _projected(volume, volume_path))]
+        for source in inner:
+            files += _files(source, where, sub_path, sources)
+            secrets += _secret_mounts(source, where, sources)
+        mounted = volume_at(where, sub_path, volume, within.name, volume_path)
+        volumes += [] if mounted is None else [mounted]
+    volumes.sort(key=lambda each: each.path)
+    return Mounts(tuple(sorted(files, key=lambda each: each.path)), tuple(sorted(secrets)), tuple(volumes))
+
+
+def _mounted_at(
+    container: Mapping[str, Any], at: str, variables: Mapping[str, str | None]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Mount path, sub-path, volume and the path in the object, of every mount and every block device."""
     for each, path in items(container.get("volumeMounts"), f"{at}.volumeMounts"):
         mount = mapping(each, path)
         where = text_of(mount.get("mountPath"), f"{path}.mountPath").rstrip("/")
-        if where.endswith(SERVICE_ACCOUNT_MOUNT):
-            continue
-        volume, volume_path = volumes.get(str(mount.get("name")), ({}, path))
-        inner = [volume, *(mapping(s, p) for s, p in _projected(volume, volume_path))]
-        for source in inner:
-            files += _files(source, where, mount.get("subPath") or mount.get("subPathExpr"), sources)
-            secrets += _secret_mounts(source, where, sources)
-    return Mounts(tuple(sorted(files, key=lambda each: each.path)), tuple(sorted(secrets)))
+        sub_path = plain_path(mount.get("subPath"), f"{path}.subPath")
+        written = plain_path(mount.get("subPathExpr"), f"{path}.subPathExpr")
+        yield where, sub_path or plain_path(expand(written, variables, {}), path), str(mount.get("name")), path
+    for each, path in items(container.get("volumeDevices"), f"{at}.volumeDevices"):
+        device = mapping(each, path)
+        yield text_of(device.get("devicePath"), f"{path}.devicePath"), "", str(device.get("name")), path
 
 
-def _files(source: Mapping[str, Any], where: str, sub_path: Any, sources: Sources) -> Iterator[MountedFile]:
+def _files(source: Mapping[str, Any], where: str, sub_path: str, sources: Sources) -> Iterator[MountedFile]:
+    """`sub_path` is a file, or the folder of several; one that cannot be told here may be any of them."""
     held = mapping(source.get("configMap"), "configMap")
     name = held.get("name")
     if not isinstance(name, str):
@@ -184,12 +217,11 @@ def _files(source: Mapping[str, Any], where: str, sub_path: Any, sources: Source
     data = sources.config_maps.get(name)
     chosen = _items(held) or {key: key for key in (data or {})}
     if data is None and not _items(held):
-        yield MountedFile(where if sub_path else f"{where}/", name, str(sub_path or ""), None)
+        yield MountedFile(where if sub_path else f"{where}/", name, sub_path, None)
     for key, file in sorted(chosen.items()):
-        if sub_path is None:
-            yield MountedFile(f"{where}/{file}", name, key, None if data is None else data.get(key))
-        elif file == sub_path:
-            yield MountedFile(where, name, key, None if data is None else data.get(key))
+        rest = below(plain_path(file, "items"), "" if "$(" in sub_path else sub_path)
+        if rest is not None:
+            yield MountedFile(f"{where}/{rest}" if rest else where, name, key, None if data is None else data.get(key))
 
 
 def _secret_mounts(source: Mapping[str, Any], where: str, sources: Sources) -> Iterator[tuple[str, str, str]]:

@@ -235,7 +235,7 @@ class ServingLineSpec(WireModel):
     ignored_names: list[AddedName] = Field(
         default_factory=list,
         max_length=64,
-        description="Containers and variables that admission adds to pods, as istio-proxy, VAULT_*; not in a profile.",
+        description="Containers, variables and volumes that admission adds, as istio-proxy, VAULT_*; not in a profile.",
         json_schema_extra=SET_LIST,
     )
 
