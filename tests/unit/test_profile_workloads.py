@@ -617,6 +617,7 @@ PUT = "$(CTX)"
         {"command": ["sh", "-c", "exec llama-server -c $CTX"]},
         {"command": ["sh", "-c", 'exec llama-server -c "${CTX}"']},
         {"command": ["sh", "-c", "SIZE=$CTX; exec llama-server -c $SIZE"]},
+        {"command": ["sh", "-c", "export OWN=x; exec llama-server -c $CTX"]},
         {"command": ["sh", "-c", 'exec llama-server "$@"', "-"], "args": ["-c", PUT]},
         {"command": ["sh", "-c", "exec llama-server $@", "-"], "args": ["-c", PUT]},
         {"command": ["sh", "-c", "exec llama-server -c $1", "-"], "args": [PUT]},
@@ -626,6 +627,7 @@ def test_whichever_way_a_variable_is_put_into_an_argument_it_is_told_once(given:
     one, two = (llama(**given, env=[{"name": "CTX", "value": value}]) for value in ("1", "2"))
     assert in_words(one, two).endswith(" 1 -> 2") and ";" not in in_words(one, two)
     assert len(differences(one, two)) == 1
+    assert {type(text) for each in one.settings for text in (each.name, each.value, each.origin)} == {str}
     kept = [recorded(json.loads(json.dumps(each.document()))) for each in (one, two)]
     assert in_words(*kept) == in_words(one, two) and differences(*kept) == differences(one, two)
 

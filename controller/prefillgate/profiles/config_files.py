@@ -31,6 +31,7 @@ def load_documents(text: str) -> list[Any]:
     """The values of YAML documents, of JSON too. Aliases and deep nesting are refused. Raises `ConfigProblem`."""
     if len(text) > LONGEST_FILE:
         raise ConfigProblem(f"longer than {LONGEST_FILE} characters")
+    text = str(text)  # the loader in C takes no word that remembers its variables
     try:
         depth = 0
         for event in yaml.parse(text, Loader=_LOADER):

@@ -286,4 +286,4 @@ def read_variable(name: str, value: str, into: Collected) -> bool:
 
 def value_of(given: Given) -> str:
     """The words of a setting as one text from which they could be told again."""
-    return given.values[0] if len(given.values) == 1 else shlex.join(given.values)
+    return str(given.values[0]) if len(given.values) == 1 else shlex.join(given.values)

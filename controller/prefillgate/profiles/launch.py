@@ -78,10 +78,13 @@ def expand(
 ) -> str:
     """`$(VAR)` as Kubernetes puts variables in; `$$` is `$`. What is not there, or must not be shown, stays as written.
 
-    Names that nothing gives are added to `unknown`. Once the budget is spent everything stays as written. The word that
-    is returned remembers what was put into it.
+    Names that nothing gives are added to `unknown`. Once the budget is spent everything stays as written.
     """
-    limit = Budget() if budget is None else budget
+    return str(_expanded(text, variables, unknown, Budget() if budget is None else budget))
+
+
+def _expanded(text: str, variables: Mapping[str, str | None], unknown: dict[str, None], limit: Budget) -> Word:
+    """The same as a word that remembers what was put into it."""
     names: list[str] = []
 
     def put(found: re.Match[str]) -> str:
@@ -115,15 +118,15 @@ def read_launch(
     unknown: dict[str, None] = {}
     budget = Budget()
     shell = _shell_of(command + args)
-    words = [
-        expand(each, variables, {} if shell is not None and at == shell.script else unknown, budget)
+    words: list[str] = [
+        _expanded(each, variables, {} if shell is not None and at == shell.script else unknown, budget)
         for at, each in enumerate(command + args)
     ]
     if shell is None or not _shelled(launch, words, shell, _Around(variables), None):
         expand("" if shell is None else (command + args)[shell.script], variables, unknown)
         if not _take(launch, words, _Around(variables)):
             launch.words = words[1:] if command else words
-            launch.program = words[0] if command else ""
+            launch.program = str(words[0]) if command else ""
             if any(has_blank(word) and _INSIDE.search(word) for word in words):
                 launch.notes.append(_UNREAD)
     launch.unknown |= unknown
@@ -207,7 +210,7 @@ def _shelled(launch: Launch, words: list[str], shell: _Shell, around: _Around, a
     outer, inner.wrapper = inner.wrapper, []
     given = [*launch.assigned, *inner.assigned]
     inside = _Around({**around.variables, **dict(given)}) if assigned is None else around.inner(given)
-    _from_script(inner, words[shell.script], words[shell.script + 1 :], inside)
+    _from_script(inner, str(words[shell.script]), words[shell.script + 1 :], inside)
     around.left = inside.left
     alone = assigned is None and (not before or _base(before[0]) in _WRAPPERS)
     if inner.engine is None and not alone:
@@ -274,7 +277,7 @@ def _take(launch: Launch, words: list[str], around: _Around, assigned: Assigned 
         if words[start:] and _QUESTIONS.issuperset(words[start:]):
             return False
         launch.engine, launch.words = engine, words[start:]
-        launch.program = words[at + 1] if word == "-m" else word
+        launch.program = str(words[at + 1] if word == "-m" else word)
         python = _python_of(words, at) if word == "-m" else None
         _wrapper(launch, words[: at if python is None else python])
         launch.assigned += assigned

@@ -140,7 +140,7 @@ def _image(name: str, words: str, image: str, digest: str | None, sealing: Seali
 def _variables(raw: Raw, sealing: Sealing) -> Iterator[Setting]:
     told = dict(raw.variables)
     for name, value in raw.launch.assigned:
-        told[name] = Variable(name, value, "")
+        told[name] = Variable(name, str(value), "")
     for name, each in told.items():
         if f"env {name}" in raw.read_files:
             continue
