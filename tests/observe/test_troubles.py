@@ -227,7 +227,8 @@ async def test_a_secret_is_sent_to_the_server_and_stands_in_no_text(eyes: Eyes, 
     observed.append(await eyes.look(key))
     (way,) = observed[0].ways.values()
     assert way.access.held.api_key.value == PLANTED.encode()
-    assert way.access.addresses == AddressRules()  # whoever replays goes by the rules that the observer was given
+    # whoever replays goes by the rules that the observer was given
+    assert way.access.addresses == AddressRules(tenant=namespace.name)
     snapshot = observed[0].snapshot
     assert PLANTED not in repr(observed[0]) + repr(snapshot.slots[0].profile.document())
     assert PLANTED not in repr(eyes.observer.__dict__)
