@@ -11,9 +11,9 @@ from tests.support.cluster.gated import GatedLine, answer, reason
 
 
 def told(profiles: Any) -> Any:
-    """Without the mark of how they were read: the key that secrets are sealed with lay in the folder of the store."""
+    """Without the marks of how and from what they were read: the key that secrets are sealed with lay in the folder of the store."""
     rows = profiles if isinstance(profiles, list) else [profiles]
-    return [{name: value for name, value in row.items() if name != "reading"} for row in rows]
+    return [{name: value for name, value in row.items() if name not in ("reading", "marks")} for row in rows]
 
 
 def test_a_deleted_store_never_un_promotes_and_never_forgets_a_rejection(line: GatedLine, gate: Gate) -> None:

@@ -157,7 +157,8 @@ async def test_names_that_are_ignored_from_now_on_leave_the_promoted_profile_wha
     (slot,) = seen.slots
     told: Any = promoted_status(seen)
     assert slot.template is not None
-    own = {"reading": seen.reading, "template": slot.template.model_dump(by_alias=True, exclude_none=True)}
+    kept = slot.template.model_dump(by_alias=True, exclude_none=True)
+    own = {"reading": seen.reading, "marks": [*slot.profile.marks], "template": kept}
     patch = json.dumps({"status": {"promotedProfile": {**dict(told["promotedProfile"]), **own}}})
     namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", patch)
     namespace.apply(line(ignoredNames=["BUILD_NOTE"]))

@@ -78,7 +78,8 @@ def profile(split: str, image: str = "1", resolved: bool = True) -> Profile:
         Setting("layer placement", "tensor-split", "tensor split", split, "args"),
         known if resolved else named,
     )
-    return Profile((Part("pod", "llama-server", "server", "", settings, resolved=resolved),))
+    marks = (f"template 0f3a9c21-{split}", *([f"image server {image}"] if resolved else []))
+    return Profile((Part("pod", "llama-server", "server", "", settings, resolved=resolved),), marks=marks)
 
 
 A, B, C = profile("3,1"), profile("2,2"), profile("1,3")
@@ -178,7 +179,7 @@ class World:
         spec, problems = read_spec(ServingLineSpec, self.line)
         slots = tuple(SlotProfile(slot, each, self.templates.get(slot)) for slot, each in self.slots.items())
         rollouts = tuple(self._rollouts())
-        line = reread(dict(self.line), rollouts, slots, self.reading)
+        line, _ = reread(dict(self.line), rollouts, slots, self.reading)
         roles = roles_of(line.get("status", {}), slots)
         baseline = None if roles.promoted is None else self.arm(roles.promoted)
         candidate = None if roles.candidate is None else self.arm(roles.candidate.profile.digest)

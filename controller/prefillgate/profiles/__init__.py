@@ -9,6 +9,10 @@ from prefillgate.profiles.arms import arm_of as arm_of
 from prefillgate.profiles.compare import differences as differences
 from prefillgate.profiles.compare import each_in_words as each_in_words
 from prefillgate.profiles.compare import in_words as in_words
+from prefillgate.profiles.marks import IMAGE as IMAGE
+from prefillgate.profiles.marks import from_same_template as from_same_template
+from prefillgate.profiles.marks import joined as joined
+from prefillgate.profiles.marks import told_apart as told_apart
 from prefillgate.profiles.model import Part as Part
 from prefillgate.profiles.model import Profile as Profile
 from prefillgate.profiles.model import ProfileError as ProfileError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prefillgate.api.errors import InputError, Problem, clean
@@ -19,6 +19,7 @@ AREA_ORDER = (PLACEMENT, DRAFT, KV, WEIGHTS, BUILD, OTHER)
 
 ON, OFF = "on", "off"
 DIGEST_VERSION = 1  # of what stands in a digest and how it is called: raised, every line has a new profile
+MOST_MARKS, LONGEST_MARK = 64, 320
 LONGEST_VALUE = 2_000  # characters; of a longer one the beginning and a digest are kept
 SHOWN_OF_LONG = 80
 
@@ -81,11 +82,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Everything that decides how a model is served. `extra` are settings of the workload around its pods."""
+    """Everything that decides how a model is served. `extra` are settings of the workload around its pods, `marks` tell
+    what it was read from (`profiles.marks`) and are in no digest."""
 
     parts: tuple[Part, ...]
     extra: tuple[Setting, ...] = ()
     findings: tuple[str, ...] = ()
+    marks: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def engine(self) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prefillgate.profiles.fields import at_path, items, kind_of, mapping, text_of
+from prefillgate.profiles.marks import marks_of
 from prefillgate.profiles.model import OTHER, PLACEMENT, WEIGHTS, Profile, ProfileError, Setting, bounded, refused
 from prefillgate.profiles.parts import part_of, sealed_value
 from prefillgate.profiles.pod import Raw, learn, read_pod
@@ -102,7 +103,8 @@ def _profile(
     around = tuple(
         Setting(area, name, name, bounded(sealed_value(name, value, sealing)), "spec") for area, name, value in extra
     )
-    return Profile(tuple(part_of(raw, sealing) for raw in raws), around)
+    marks = marks_of([template for template, _, _ in templates], extra, raws, sources, sealing)
+    return Profile(tuple(part_of(raw, sealing) for raw in raws), around, marks=marks)
 
 
 def _leader_worker_set(workload: Mapping[str, Any], sources: Sources) -> Profile:

@@ -24,8 +24,8 @@ _IN_PLACE = (
 
 _READ_OTHERWISE = (
     "Profiles are read otherwise than when the promoted one was (spec.ignoredNames, spec.redactedNames, spec.engine, "
-    "the seal key or the controller's version was changed), and no workload has its template: put that back, or the "
-    "promoted profile's template back."
+    "the seal key or the controller's version was changed), and no workload has its template with the images and the "
+    "ConfigMaps of then: put that back, or the promoted profile's template back."
 )
 
 

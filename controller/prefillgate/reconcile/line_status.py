@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prefillgate.api.kinds.common import ProfileSeen
+from prefillgate.api.kinds.common import ProfileKept
 from prefillgate.api.kinds.line_status import ServingLineStatus
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
@@ -15,9 +15,8 @@ from prefillgate.reconcile.conditions_line import LineFacts, line_findings
 from prefillgate.reconcile.findings import Finding, as_conditions, overridden_finding
 from prefillgate.reconcile.look import Look
 from prefillgate.reconcile.remembered import Remembered
-from prefillgate.reconcile.rereading import profile_seen
 from prefillgate.reconcile.restated import NO_ROLLOUT, NOT_STARTED
-from prefillgate.reconcile.seen import LineView
+from prefillgate.reconcile.seen import LineView, wire_profile
 
 _NOT_CHECKED = Finding(ConditionType.INSTRUMENT_CHECKED, "Unknown", "FloorDue")
 
@@ -96,7 +95,7 @@ def _candidate(view: LineView) -> dict[str, Any]:
         return {}
     if view.candidate is None:
         return {"candidate": None, "differences": None}
-    seen = ProfileSeen.model_validate(profile_seen(view.candidate.profile))
+    seen = ProfileKept.model_validate(wire_profile(view.candidate, view.snapshot.reading))
     return {"candidate": seen, "differences": differences_of(view) or None}
 
 

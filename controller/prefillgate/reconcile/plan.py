@@ -31,6 +31,7 @@ from prefillgate.reconcile.history import pruned
 from prefillgate.reconcile.lifecycle import Ground, Life, life_of
 from prefillgate.reconcile.line_status import line_facts, status_of_line
 from prefillgate.reconcile.look import Look
+from prefillgate.reconcile.override_words import name_of
 from prefillgate.reconcile.overrides import considered
 from prefillgate.reconcile.remembered import remembered_of
 from prefillgate.reconcile.rollout_status import status_of_ended, status_of_life
@@ -45,6 +46,7 @@ def plan(snapshot: LineSnapshot) -> Plan:
     """What is to be done about a line. Pure."""
     look = look_at(snapshot)
     view = look.view
+    read = {name_of(each.thing): each for each in snapshot.rollouts}
     lives = {each.name: life_of(_ground(look, each)) for each in view.rollouts if not each.ended}
     statuses = {each.name: _status(look, each, lives) for each in view.rollouts}
     after = flipped(view, {name: each for name, each in statuses.items() if each.ended_at is not None})
@@ -67,7 +69,11 @@ def plan(snapshot: LineSnapshot) -> Plan:
     history = [] if snapshot.spec is None else pruned(view, facts.shown, limit)
     return Plan(
         line=line,
-        rollouts={each.name: statuses[each.name] for each in view.rollouts if statuses[each.name] != each.before},
+        rollouts={
+            each.name: statuses[each.name]
+            for each in view.rollouts
+            if statuses[each.name] != each.before or each.seen is not read[each.name]  # its profiles are read otherwise
+        },
         before=tuple(before),
         after=(*_starts(look, lives), *look.words.after, *notices.after, *history),
         look_again_seconds=_again(look, lives),
@@ -81,7 +87,9 @@ def look_at(snapshot: LineSnapshot) -> Look:
     ended = [(each.name, each.before) for each in view.rollouts if each.ended]
     candidacy = candidacy_of(view, remembered_of(view, ended, view.promoted), accepted)
     nothing = WatchView(Finding(ConditionType.WATCHING, "False", "WatchOff"))
-    look = Look(view, considered(snapshot, unanswered(view, candidacy)), accepted, endpoints, candidacy, None, nothing)
+    look = Look(
+        view, considered(view.snapshot, unanswered(view, candidacy)), accepted, endpoints, candidacy, None, nothing
+    )
     look = replace(look, floor=_floor(look))
     return replace(look, watch=watch_of(view, accepted.holds, _watch_waits_for(look)))
 

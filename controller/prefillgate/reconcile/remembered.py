@@ -5,7 +5,7 @@ A store that is lost takes nothing back: what a status says stands, and is writt
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from prefillgate.api.kinds.line_status import MOST_REJECTED, PromotedProfile, RejectedProfile
@@ -16,9 +16,10 @@ from prefillgate.evidence.book_rows import Fate, Outcome
 from prefillgate.profiles import Profile
 from prefillgate.reconcile.naming import book_line
 from prefillgate.reconcile.roles import is_profile
-from prefillgate.reconcile.seen import LineView, settled_at, wire
+from prefillgate.reconcile.seen import LineView, Told, settled_at, wire
 
 _REJECTS = ("Held", "RollbackAllowed")
+_KNOWN_BY = ("writtenDigest", "template", "reading", "marks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +52,13 @@ def remembered_of(
     known = {_key(each): each for each in [*of_status, *of_rollouts, *book.fates]}
     there = {_key(each) for each in book.fates}
     missing = () if book.trouble is not None else tuple(each for key, each in known.items() if key not in there)
-    written = {each.digest: each.written_digest for each in view.before.rejected_profiles or ()}
-    written |= {
-        status.candidate.digest: status.candidate.written_digest for _, status in ended if status.candidate is not None
-    }
+    candidates = [status.candidate for _, status in ended if status.candidate is not None]
+    known_as = {each.digest: wire(each) for each in [*(view.before.rejected_profiles or ()), *candidates]}
     by_rollout = {(each.rollout, each.outcome) for each in book.fates}  # whatever its profile was read as then
     lost = book.trouble is None and any((each.rollout, each.outcome) not in by_rollout for each in of_status)
-    as_now = {(each.rollout, each.outcome): each.digest for each in of_status}
+    as_now = {(each.rollout, each.outcome): each.digest for each in [*of_rollouts, *of_status]}
     present = [each for each in known.values() if as_now.get((each.rollout, each.outcome), each.digest) == each.digest]
-    rejected = (_marked(each, view) for each in _rejected(present, written, promoted))
-    return Remembered(tuple(rejected), missing, lost)
-
-
-def _marked(told: RejectedProfile, view: LineView) -> RejectedProfile:
-    """With the mark of how it was read: as now where a slot says it, else as it was."""
-    before = next((each for each in view.before.rejected_profiles or () if each.digest == told.digest), None)
-    there = any(each.profile.digest == told.digest for each in view.snapshot.slots)
-    reading = view.snapshot.reading if there else None
-    return told.model_copy(update={"reading": reading or (None if before is None else before.reading)})
+    return Remembered(_rejected(present, known_as, promoted), missing, lost)
 
 
 def fate_of(line: str, name: str, status: ProfileRolloutStatus) -> Fate | None:
@@ -103,7 +93,7 @@ def _key(fate: Fate) -> tuple[str, str, str]:
 
 
 def _rejected(
-    fates: Iterable[Fate], written: dict[str, str | None], promoted: PromotedProfile | None
+    fates: Iterable[Fate], known_as: Mapping[str, Told], promoted: PromotedProfile | None
 ) -> tuple[RejectedProfile, ...]:
     """The profiles whose last fate is a rejection, oldest first."""
     last: dict[str, Fate] = {}
@@ -117,8 +107,8 @@ def _rejected(
     return tuple(
         RejectedProfile.model_validate(
             {
+                **{key: told for key, told in known_as.get(each.digest, {}).items() if key in _KNOWN_BY},
                 "digest": each.digest,
-                "writtenDigest": written.get(each.digest),
                 "rollout": each.rollout,
                 "reason": each.reason,
                 "at": moment(each.at),

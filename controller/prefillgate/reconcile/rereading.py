@@ -1,24 +1,26 @@
 """Profiles that are read otherwise than before (other ignored or redacted names, another seal key, a newer reader).
 
-Every digest is another one then, though no pod was touched. What a status says of a profile is carried over to the new
-reading where the very ReplicaSet or ControllerRevision of it is seen; where that cannot be told nothing is guessed.
+Every digest is another one then, though no pod was touched. What the statuses of a line and of its ended rollouts say
+of a profile is carried over to the new reading where the very template of it is seen, with the images and ConfigMaps
+of then; where that cannot be told nothing is guessed. A rollout that goes on is about what was read when it began.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from prefillgate.profiles import Profile
+from prefillgate.profiles import Profile, from_same_template, joined, told_apart
 from prefillgate.reconcile.answer import LONGEST_LINE, bounded
 from prefillgate.reconcile.naming import digits_of
-from prefillgate.reconcile.snapshot import Object, RolloutSeen, SlotProfile
-from prefillgate.reconcile.told_settings import settings_told, wire_settings
+from prefillgate.reconcile.snapshot import LineSnapshot, Object, RolloutSeen, SlotProfile
+from prefillgate.reconcile.told_settings import settings_told
 
 KEEPERS = ("ReplicaSet", "ControllerRevision")  # of a pod template, while the workload goes on to the next
 DIGITS_OF_A_NAME = 12
 MOST_SUMMARY, MOST_NOTES = 64, 32
-_SEALED = "[sealed-"
+Told = Mapping[str, Any]  # a profile as a status has it
 
 
 def profile_seen(profile: Profile) -> dict[str, Any]:
@@ -33,70 +35,96 @@ def profile_seen(profile: Profile) -> dict[str, Any]:
     }
 
 
-def reread(line: Object, rollouts: Iterable[RolloutSeen], slots: Sequence[SlotProfile], reading: str | None) -> Object:
-    """The line with its status as it would be, had its profiles been read as now. The same object where nothing is."""
-    status = line.get("status")
-    if not isinstance(status, Mapping) or reading is None:
-        return line
-    made = {str(each.thing.get("metadata", {}).get("name")): each for each in rollouts}
-    changed: dict[str, Any] = {}
-    for name in ("promotedProfile", "previousProfile"):
-        told = status.get(name)
-        if isinstance(told, Mapping) and _read_otherwise(told, reading):
-            slot = _slot(told.get("template"), told.get("settings"), slots)
-            if slot is not None:
-                settings = settings_told(slot.profile.settings)
-                changed[name] = {**told, **profile_seen(slot.profile), "reading": reading, "settings": settings}
-    rejected = status.get("rejectedProfiles")
-    if isinstance(rejected, list):
-        now = [_rejected(each, made, slots, reading) for each in rejected]
-        if now != rejected:
-            changed["rejectedProfiles"] = list({str(each.get("digest")): each for each in now}.values())
-    return {**line, "status": {**status, **changed}} if changed else line
+def as_read(profile: Profile, reading: str | None, before: Iterable[str] = ()) -> dict[str, Any]:
+    """How a profile was read, and from what, on the wire; `before` are the marks that it had."""
+    marks = joined(before, profile.marks)
+    return {**({} if reading is None else {"reading": reading}), **({"marks": marks} if marks else {})}
 
 
-def _rejected(told: Any, made: Mapping[str, RolloutSeen], slots: Sequence[SlotProfile], reading: str) -> Any:
-    """A rejected profile, by the template that its rollout had."""
-    if not isinstance(told, Mapping) or not _read_otherwise(told, reading):
-        return told
-    rollout = made.get(str(told.get("rollout")))
-    candidate = (rollout.thing.get("status") or {}).get("candidate") if rollout is not None else None
-    if rollout is None or not isinstance(candidate, Mapping):
-        return told
-    spec = None if rollout.spec is None else rollout.spec.candidate
-    settings = None if spec is None else wire_settings(spec.settings)
-    slot = _slot(candidate.get("template"), settings, slots)
-    return told if slot is None else {**told, **_digests(slot, reading)}
+def as_read_now(snapshot: LineSnapshot) -> LineSnapshot:
+    """The look with all statuses as they would be, had profiles been read as now. The same things where nothing is."""
+    line, rollouts = reread(snapshot.line, snapshot.rollouts, snapshot.slots, snapshot.reading)
+    return replace(snapshot, line=line, rollouts=rollouts)
 
 
-def _read_otherwise(told: Mapping[str, Any], reading: str) -> bool:
-    """Whether it was read in another way; what bears no mark is as it is."""
-    return told.get("reading") not in (None, reading)
+def reread(
+    line: Object, rollouts: Iterable[RolloutSeen], slots: Sequence[SlotProfile], reading: str | None
+) -> tuple[Object, tuple[RolloutSeen, ...]]:
+    """The same for a line and its rollouts."""
+    if reading is None or not slots:
+        return line, tuple(rollouts)
+    reader = _Reader(tuple(slots), reading)
+    return reader.line(line), tuple(reader.rollout(each) for each in rollouts)
 
 
-def _digests(slot: SlotProfile, reading: str) -> dict[str, Any]:
-    return {
-        "digest": slot.profile.digest,
-        "writtenDigest": slot.profile.written_digest,
-        "reading": reading,
-    }
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    slots: tuple[SlotProfile, ...]
+    reading: str
+
+    def line(self, line: Object) -> Object:
+        """What is promoted, what was before it, what would replace it, and what was rejected."""
+        status = line.get("status")
+        if not isinstance(status, Mapping):
+            return line
+        now = self._profiles(status, ("promotedProfile", "previousProfile", "candidate"))
+        rejected = status.get("rejectedProfiles")
+        if isinstance(rejected, list):
+            told = [self._digests(each) for each in rejected]
+            if told != rejected:
+                now["rejectedProfiles"] = list({str(each.get("digest")): each for each in told}.values())
+        return {**line, "status": {**status, **now}} if now else line
+
+    def rollout(self, seen: RolloutSeen) -> RolloutSeen:
+        """Both profiles of one that has ended."""
+        status = seen.thing.get("status")
+        if not isinstance(status, Mapping) or status.get("endedAt") is None:
+            return seen
+        now = self._profiles(status, ("baseline", "candidate"))
+        return replace(seen, thing={**seen.thing, "status": {**status, **now}}) if now else seen
+
+    def _profiles(self, status: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """Those among them that are told otherwise now."""
+        found: dict[str, Any] = {}
+        for name in names:
+            told = status.get(name)
+            slot = self._slot(told)
+            if isinstance(told, Mapping) and slot is not None:
+                now = {**told, **as_read(slot.profile, self.reading, _marks(told))}
+                if slot.profile.digest != told.get("digest"):
+                    now |= profile_seen(slot.profile)
+                    now |= {"settings": settings_told(slot.profile.settings)} if "settings" in told else {}
+                found |= {name: now} if now != told else {}
+        return found
+
+    def _digests(self, told: Any) -> Any:
+        """The same of a rejected profile, of which no more is known."""
+        slot = self._slot(told)
+        if slot is None:
+            return told
+        digests = {"digest": slot.profile.digest, "writtenDigest": slot.profile.written_digest}
+        return {**told, **digests, **as_read(slot.profile, self.reading, _marks(told))}
+
+    def _slot(self, told: Any) -> SlotProfile | None:
+        """Which slot says it now. None: none is known to; what bears no marks is known by its digest alone."""
+        if not isinstance(told, Mapping):
+            return None
+        same = next((each for each in self.slots if each.profile.digest == told.get("digest")), None)
+        marks = _marks(told)
+        if same is not None or not marks or told.get("reading") in (None, self.reading):
+            return same
+        slot = next((each for each in self.slots if _has_template(each, told, marks)), None)
+        return None if slot is None or told_apart(marks, slot.profile.marks) else slot
 
 
-def _slot(template: Any, settings: Any, slots: Sequence[SlotProfile]) -> SlotProfile | None:
-    """The slot of that very template, unless what stands outside of it (a ConfigMap, a tag's image) changed too."""
-    if not isinstance(template, Mapping) or template.get("kind") not in KEEPERS or not template.get("uid"):
-        return None
-    for slot in slots:
-        if slot.template is not None and slot.template.uid == template["uid"]:
-            return None if _contradicts(settings, slot) else slot
-    return None
+def _marks(told: Told) -> list[str]:
+    marks = told.get("marks")
+    return [each for each in marks if isinstance(each, str)] if isinstance(marks, list) else []
 
 
-def _contradicts(settings: Any, slot: SlotProfile) -> bool:
-    """Whether a setting that both readings show has another value, not for its being sealed."""
-    now = {(each["area"], each["name"]): each["value"] for each in settings_told(slot.profile.settings)}
-    for each in settings if isinstance(settings, list) else ():
-        was, there = str(each.get("value")), now.get((each.get("area"), each.get("name")))
-        if there is not None and there != was and _SEALED not in there + was:
-            return True
-    return False
+def _has_template(slot: SlotProfile, told: Told, marks: Iterable[str]) -> bool:
+    """Whether a slot has the very template that a profile was read from: in the same keeper, or in the same words."""
+    kept, now = told.get("template"), slot.template
+    if isinstance(kept, Mapping) and kept.get("kind") in KEEPERS and kept.get("uid") and now is not None:
+        return bool(now.uid == kept["uid"]) or from_same_template(marks, slot.profile.marks)
+    return from_same_template(marks, slot.profile.marks)

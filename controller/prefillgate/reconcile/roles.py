@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prefillgate.profiles import Profile
+from prefillgate.profiles import IMAGE, Profile, told_apart
 from prefillgate.reconcile.snapshot import Roles, Slot, SlotProfile
 
 
 def is_profile(profile: Profile, told: Mapping[str, Any]) -> bool:
     """Whether a profile is the one told of in a status: the same digest, or, where one of both was read before any pod
-    had resolved its images, the same as written."""
+    had resolved its images, the same as written, with no image that is known to be another one."""
     if profile.digest == told.get("digest"):
         return True
     unresolved = not profile.resolved or told.get("digest") == told.get("writtenDigest")
-    return unresolved and profile.written_digest == told.get("writtenDigest")
+    same = unresolved and profile.written_digest == told.get("writtenDigest")
+    return same and not told_apart(told.get("marks") or (), profile.marks, (IMAGE,))
 
 
 def roles_of(status: Mapping[str, Any], slots: Sequence[SlotProfile]) -> Roles:

@@ -27,14 +27,14 @@ from prefillgate.reconcile.conditions_rollout import permissions, rollout_findin
 from prefillgate.reconcile.findings import Finding, as_conditions
 from prefillgate.reconcile.lifecycle import Ground, Life, said_by_a_person, success_of
 from prefillgate.reconcile.naming import digits_of
-from prefillgate.reconcile.rereading import DIGITS_OF_A_NAME, profile_seen
+from prefillgate.reconcile.rereading import DIGITS_OF_A_NAME
 from prefillgate.reconcile.seen import (
     LineView,
     RolloutView,
     Told,
     refreshed,
     wire,
-    wire_template,
+    wire_profile,
 )
 
 PARTS = 4  # of the budget at which the numbers are told anew while nothing else happens
@@ -174,13 +174,12 @@ def _candidate(ground: Ground) -> RolloutProfile | None:
     if rollout.before.candidate is not None:
         return _resolved(rollout.before.candidate, view)
     if view.candidate is not None and (rollout.candidate is None or view.is_candidate(rollout.candidate)):
-        told = profile_seen(view.candidate.profile) | {"template": wire_template(view.candidate)}
-        return RolloutProfile.model_validate(told)
+        return RolloutProfile.model_validate(wire_profile(view.candidate, view.snapshot.reading))
     return _recorded(rollout.candidate)
 
 
 def _resolved(seen: RolloutProfile, view: LineView) -> RolloutProfile:
-    better = refreshed(seen, view.snapshot.slots)
+    better = refreshed(seen, view.snapshot)
     return RolloutProfile.model_validate(wire(seen) | better) if better else seen
 
 

@@ -20,8 +20,8 @@ from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus, RolloutPr
 from prefillgate.api.model import validate
 from prefillgate.core.decision import Reason
 from prefillgate.evidence.book_rows import Outcome
-from prefillgate.profiles import Profile
-from prefillgate.reconcile.rereading import KEEPERS, profile_seen, reread
+from prefillgate.profiles import IMAGE, Profile, told_apart
+from prefillgate.reconcile.rereading import KEEPERS, as_read, as_read_now, profile_seen
 from prefillgate.reconcile.roles import is_profile
 from prefillgate.reconcile.snapshot import LineSnapshot, Object, RolloutSeen, Slot, SlotProfile, WorkSeen, WorkState
 from prefillgate.reconcile.told_settings import settings_told, wire_settings
@@ -137,9 +137,10 @@ class LineView:
 
 
 def view_of(snapshot: LineSnapshot) -> LineView:
-    """The look, read."""
+    """The look, read, with all profiles as they are read now."""
+    snapshot = as_read_now(snapshot)
     metadata = snapshot.line.get("metadata", {})
-    before = status_of(ServingLineStatus, reread(snapshot.line, snapshot.rollouts, snapshot.slots, snapshot.reading))
+    before = status_of(ServingLineStatus, snapshot.line)
     works = {work.key: work for work in snapshot.works}
     rollouts = sorted(
         (view_of_rollout(seen, works) for seen in snapshot.rollouts), key=lambda each: (each.created, each.name)
@@ -186,7 +187,7 @@ def _promoted_by(view: LineView, rollout: RolloutView, status: ProfileRolloutSta
     own: dict[str, Any] = {"since": since, "how": "Overridden" if by_a_person else "Promoted", "rollout": rollout.name}
     slot, spec = slot_of(status.candidate, view.snapshot.slots), rollout.spec
     if slot is not None:
-        own |= {"settings": settings_told(slot.profile.settings)} | as_read(view.snapshot)
+        own |= {"settings": settings_told(slot.profile.settings)}
     elif spec is not None and spec.candidate is not None:
         own["settings"] = wire_settings(spec.candidate.settings)
     return PromotedProfile.model_validate(wire(status.candidate) | own)
@@ -225,14 +226,15 @@ def same_profile(one: Told, other: Told) -> bool:
     if one.get("digest") == other.get("digest"):
         return True
     unresolved = any(each.get("digest") == each.get("writtenDigest") for each in (one, other))
-    return unresolved and one.get("writtenDigest") == other.get("writtenDigest") is not None
+    same = unresolved and one.get("writtenDigest") == other.get("writtenDigest") is not None
+    return same and not told_apart(one.get("marks") or (), other.get("marks") or (), (IMAGE,))
 
 
-def refreshed(seen: PromotedProfile | RolloutProfile, slots: tuple[SlotProfile, ...]) -> dict[str, Any]:
+def refreshed(seen: PromotedProfile | RolloutProfile, snapshot: LineSnapshot) -> dict[str, Any]:
     """What a slot knows better of a profile, on the wire: its images, where it was first seen before any pod had
-    resolved them, and what keeps its template, where that was the workload itself."""
+    resolved them, what keeps its template, where that was the workload itself, and how and from what it is read."""
     better: dict[str, Any] = {}
-    for slot in slots:
+    for slot in snapshot.slots:
         if not is_profile(slot.profile, wire(seen)):
             continue
         if slot.profile.resolved and seen.digest == seen.written_digest != slot.profile.digest:
@@ -240,7 +242,8 @@ def refreshed(seen: PromotedProfile | RolloutProfile, slots: tuple[SlotProfile, 
         was, now = seen.template, slot.template
         if now is not None and now.kind in KEEPERS and (was is None or was.kind not in KEEPERS):
             better["template"] = wire_template(slot)
-        return better
+        told = as_read(slot.profile, snapshot.reading, seen.marks or ())
+        return better | {key: value for key, value in told.items() if value != getattr(seen, key)}
     return better
 
 
@@ -249,12 +252,10 @@ def _promoted(snapshot: LineSnapshot, before: ServingLineStatus) -> PromotedProf
     the store knows of a promotion."""
     seen = before.promoted_profile
     if seen is not None:
-        better = refreshed(seen, snapshot.slots)
+        better = refreshed(seen, snapshot)
         slot = slot_of(seen, snapshot.slots)
         if slot is not None and ("digest" in better or seen.settings is None):
             better["settings"] = settings_told(slot.profile.settings)
-        if slot is not None and snapshot.reading not in (None, seen.reading):
-            better["reading"] = snapshot.reading
         return PromotedProfile.model_validate(wire(seen) | better) if better else seen
     if snapshot.book.trouble is not None:
         return None  # the store may know better than the workloads what was promoted
@@ -278,14 +279,14 @@ def _kept(snapshot: LineSnapshot) -> PromotedProfile | None:
     return None
 
 
-def as_read(snapshot: LineSnapshot) -> dict[str, Any]:
-    """The mark of how a profile of a slot was read, on the wire."""
-    return {} if snapshot.reading is None else {"reading": snapshot.reading}
-
-
 def _told_promoted(snapshot: LineSnapshot, slot: SlotProfile, more: Mapping[str, Any]) -> PromotedProfile:
-    told = profile_seen(slot.profile) | {"settings": settings_told(slot.profile.settings), **as_read(snapshot), **more}
-    return PromotedProfile.model_validate(told | {"template": wire_template(slot)})
+    own = {"settings": settings_told(slot.profile.settings), **more}
+    return PromotedProfile.model_validate(wire_profile(slot, snapshot.reading) | own)
+
+
+def wire_profile(slot: SlotProfile, reading: str | None) -> dict[str, Any]:
+    """What a slot says, as it stands on the wire (the fields of `ProfileKept`)."""
+    return profile_seen(slot.profile) | as_read(slot.profile, reading) | {"template": wire_template(slot)}
 
 
 def slot_of(seen: ProfileSeen, slots: tuple[SlotProfile, ...]) -> SlotProfile | None:

@@ -118,6 +118,21 @@ class ProfileSeen(StatusModel):
     )
 
 
+Marks = Annotated[list[Annotated[str, Field(min_length=1, max_length=320)]], Field(max_length=64)]
+MARKED = (
+    "Marks of what it was read from: its pod template, its images, its ConfigMaps. Where it is read otherwise they "
+    "tell whether it is still the same."
+)
+
+
+class ProfileKept(ProfileSeen):
+    """A profile with what it is known again by where profiles are read otherwise."""
+
+    template: TemplateSeen | None = Field(default=None, description="Where its pod template is kept.")
+    reading: Reading | None = Field(default=None, description=READ_AS)
+    marks: Marks | None = Field(default=None, description=MARKED)
+
+
 class Rate(StatusModel):
     """A rate with its two-sided 95 % interval, in hundredths of a percent."""
 

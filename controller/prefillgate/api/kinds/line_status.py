@@ -8,6 +8,7 @@ from pydantic import Field
 
 from prefillgate.api.areas import Area
 from prefillgate.api.kinds.common import (
+    MARKED,
     READ_AS,
     BasisPoints,
     Conditions,
@@ -16,10 +17,11 @@ from prefillgate.api.kinds.common import (
     Digest,
     HandledOverride,
     Line,
+    Marks,
     Moment,
     Notices,
     ObjectName,
-    ProfileSeen,
+    ProfileKept,
     PromotionWord,
     Reading,
     RollbackWord,
@@ -40,7 +42,7 @@ class SettingSeen(StatusModel):
     value: str = Field(max_length=2048, description="Its value, as 3,1.")
 
 
-class PromotedProfile(ProfileSeen):
+class PromotedProfile(ProfileKept):
     """The profile in production: the baseline of the next rollout."""
 
     since: Moment = Field(description="Since when it is the promoted one.")
@@ -48,11 +50,9 @@ class PromotedProfile(ProfileSeen):
         description="FirstSeen: it served when the line was first seen. Promoted: by the gate. Overridden: by a person."
     )
     rollout: ObjectName | None = Field(default=None, description="The ProfileRollout that promoted it.")
-    template: TemplateSeen | None = Field(default=None, description="Where its pod template is kept.")
     settings: Annotated[list[SettingSeen], Field(max_length=256)] | None = Field(
         default=None, description="Its settings, which tell what differs once its workload says something else."
     )
-    reading: Reading | None = Field(default=None, description=READ_AS)
 
 
 class RejectedProfile(StatusModel):
@@ -65,7 +65,9 @@ class RejectedProfile(StatusModel):
     rollout: ObjectName = Field(description="The ProfileRollout that rejected it.")
     reason: str = Field(max_length=63, description="Why, in one word.")
     at: Moment = Field(description="When it was rejected.")
+    template: TemplateSeen | None = Field(default=None, description="Where its pod template is kept.")
     reading: Reading | None = Field(default=None, description=READ_AS)
+    marks: Marks | None = Field(default=None, description=MARKED)
 
 
 class FloorSeen(StatusModel):
@@ -129,7 +131,7 @@ class ServingLineStatus(StatusModel):
     )
     reason: str | None = Field(default=None, max_length=63, description="Why the decision is what it is, in one word.")
     current_rollout: ObjectName | None = Field(default=None, description="The current or last ProfileRollout.")
-    candidate: ProfileSeen | None = Field(default=None, description="The candidate's profile, as last read.")
+    candidate: ProfileKept | None = Field(default=None, description="The candidate's profile, as last read.")
     differences: Annotated[list[Line], Field(max_length=64)] | None = Field(
         default=None, description="What differs between the promoted profile and the candidate, in words."
     )

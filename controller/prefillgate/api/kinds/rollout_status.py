@@ -18,13 +18,12 @@ from prefillgate.api.kinds.common import (
     Line,
     Moment,
     Notices,
-    ProfileSeen,
+    ProfileKept,
     PromotionWord,
     Rate,
     RollbackWord,
     Sentences,
     StatusModel,
-    TemplateSeen,
 )
 from prefillgate.api.model import map_list
 from prefillgate.core.verdict import Outcome
@@ -156,10 +155,8 @@ class OverrideStatus(StatusModel):
     key: str | None = Field(default=None, max_length=128, description="Which annotation it is: the key of its echo.")
 
 
-class RolloutProfile(ProfileSeen):
+class RolloutProfile(ProfileKept):
     """A profile of this rollout, as resolved when it was first seen."""
-
-    template: TemplateSeen | None = Field(default=None, description="Where its pod template is kept.")
 
 
 class ProfileRolloutStatus(StatusModel):

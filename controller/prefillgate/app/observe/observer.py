@@ -218,7 +218,7 @@ class ClusterObserver:
             troubles += each.troubles
         told = tuple(each.told for each in slots if each.told is not None)
         reading = self._workloads.reading(spec)
-        line = reread(observed.snapshot.line, observed.snapshot.rollouts, told, reading)
+        line, _ = reread(observed.snapshot.line, observed.snapshot.rollouts, told, reading)
         status = line.get("status") or {}
         roles = roles_of(status, told)
         arms, ways, wrong = await self._arms(key, asked, await self._sorting.arms(status, roles, slots))
