@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,16 @@ def test_first_containers_run_before_the_others_and_a_gated_pod_waits_for_its_no
     namespace.wait_pod("one", lambda found: found["status"]["phase"] == "Succeeded")
     assert namespace.cluster.node.log(namespace.name, "one") == "weights\n"
     assert not Path("/models").exists()
+
+
+def test_a_volume_hides_no_program_of_the_image_wherever_this_checkout_stands(namespace: Namespace) -> None:
+    above = str(Path(sys.prefix).parent)
+    container = {"name": "one", "image": "prefillgate", "args": ["--version"]}
+    container["volumeMounts"] = [{"name": "tmp", "mountPath": above}]
+    spec = {"volumes": [{"name": "tmp", "emptyDir": {}}], "containers": [container], "restartPolicy": "Never"}
+    namespace.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec})
+    namespace.wait_pod("one", lambda found: found["status"]["phase"] == "Succeeded")
+    assert "prefillgate" in namespace.cluster.node.log(namespace.name, "one")
 
 
 def test_a_server_that_stops_answering_its_liveness_probe_is_restarted(namespace: Namespace) -> None:

@@ -3,7 +3,10 @@
 What the container writes elsewhere is gone with it; the machine's own files are there to read. As a program, started by
 the node agent with the path of a JSON file:
 
-    {"mounts": [[source, target, read only], ...], "scratch": folder, "command": [...], "env": {...}, "cwd": path}
+    {"mounts": [[source, target, read only], ...], "image": [folder, ...], "scratch": folder, "command": [...],
+     "env": {...}, "cwd": path}
+
+`image`: folders of the machine that stand for the image, and are there though a volume is laid over what is above them.
 
 Ends in 128 with a line on standard error when the container cannot be made, in 127 when its command is not there.
 """
@@ -30,7 +33,7 @@ def main(given: str) -> int:
     """Make the root and become the command; returns only when that failed."""
     wanted: dict[str, Any] = json.loads(Path(given).read_text(encoding="utf-8"))
     try:
-        enter_root(Path(wanted["scratch"]), wanted["mounts"])
+        enter_root(Path(wanted["scratch"]), wanted["mounts"], wanted["image"])
         os.chdir(wanted["cwd"] or "/")
     except OSError as error:
         print(f"the container cannot be made: {error}", file=sys.stderr)
@@ -42,7 +45,7 @@ def main(given: str) -> int:
     return NO_COMMAND
 
 
-def enter_root(scratch: Path, mounts: list[list[Any]]) -> None:
+def enter_root(scratch: Path, mounts: list[list[Any]], image: list[str]) -> None:
     """A root of layers over the machine's folders, which take all writes, an empty /run, and the pod's volumes."""
     _check(_libc.unshare(_CLONE_NEWNS), "unshare")
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
@@ -56,6 +59,9 @@ def enter_root(scratch: Path, mounts: list[list[Any]]) -> None:
     for source, target, read_only in sorted(mounts, key=lambda mount: len(mount[1])):
         # As the links of the machine have it (/var/run): followed below the new root they would lead out of it.
         _bind(source, Path(f"{root}{Path(target).resolve()}"), read_only)
+    for folder in image:
+        if any(Path(folder).is_relative_to(Path(target).resolve()) for _, target, _ in mounts):
+            _bind(folder, Path(f"{root}{folder}"), False)
     os.chroot(root)
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[3] / "controller"
+PROGRAMS = (PACKAGE, Path(sys.prefix), Path(sys.base_prefix))
+"""Where the programs behind the commands are."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _PYTHON = f"PYTHONPATH={shlex.quote(str(PACKAGE))} exec {shlex.quote(sys.executable)}"

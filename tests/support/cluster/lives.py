@@ -20,7 +20,7 @@ import httpx
 from tests.support import leftovers
 from tests.support.cluster import container as starter
 from tests.support.cluster.api import Object
-from tests.support.cluster.images import SYSTEM_PATH, Image, digest_of, short_name
+from tests.support.cluster.images import PROGRAMS, SYSTEM_PATH, Image, digest_of, short_name
 from tests.support.cluster.inputs import CannotStart, Inputs, expanded
 from tests.support.cluster.probes import Probe
 
@@ -133,6 +133,7 @@ class Container:
         environment = {**path, **self._settings.environment, **image.environment, **own, **mark}
         wanted: Object = {"mounts": mounts, "scratch": str(life), "command": command, "env": environment}
         wanted["cwd"] = self.spec.get("workingDir")
+        wanted["image"] = sorted(str(folder) for folder in (*PROGRAMS, self._commands))
         (life / "container.json").write_text(json.dumps(wanted), encoding="utf-8")
         self._process = _begun(life)
         self.id = f"containerd://{uuid.uuid4().hex}{uuid.uuid4().hex}"
