@@ -11,7 +11,7 @@ from tests.support.cluster.gated import GatedLine, answer, reason
 
 
 def told(profiles: Any) -> Any:
-    """Without the marks of how and from what they were read: the key that secrets are sealed with lay in the folder of the store."""
+    """Without the marks of how and from what they were read: the key of texts lay in the folder of the store."""
     rows = profiles if isinstance(profiles, list) else [profiles]
     return [{name: value for name, value in row.items() if name not in ("reading", "marks")} for row in rows]
 
