@@ -236,8 +236,9 @@ async def test_what_was_promoted_and_may_be_rolled_back_has_one_command_that_lea
     assert [row.removeprefix("to go back      ") for row in told.splitlines() if row.startswith("to go back")] == (
         [back] if back else []
     )
-    assert ("the previous profile 111111111111 is the promoted one again" in told) is (back is not None)
-    assert ("put its template back into a workload" in told) is (back == "")
+    unwrapped = " ".join(told.split())
+    assert ("the previous profile 111111111111 is the promoted one again" in unwrapped) is (back is not None)
+    assert ("put its template back into a workload" in unwrapped) is (back == "")
 
 
 async def test_an_earlier_rollout_is_explained_by_its_own_name(fake: FakeApi, kubeconfig: Path) -> None:
