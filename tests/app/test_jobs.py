@@ -4,97 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from prefillgate.api.kinds.names import REPLAY_LABEL
-from prefillgate.app import jobs
+from prefillgate.app import job_cluster
 from prefillgate.app.job_process import NOT_NOW, Errand, _Replaying
-from prefillgate.app.jobs import JobPlace, JobWorks
-from prefillgate.app.run_stores import RunStores
 from prefillgate.app.seams import Leading, Observed, Works
 from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.evidence.book import open_book
 from prefillgate.evidence.fence import Fence
-from prefillgate.kube.access import Where
-from prefillgate.kube.client import Kube
 from prefillgate.kube.objects import JOBS, PODS
 from prefillgate.reconcile.effects import RecordOverride
-from prefillgate.reconcile.snapshot import WorkSeen, WorkState
+from prefillgate.reconcile.snapshot import WorkState
 from tests.support.fake_api import FakeApi, Fault
-from tests.support.fake_api.store import Object, Write
+from tests.support.fake_api.store import Object
+from tests.support.jobs import TOKEN, Here, begun, jobs_of, put
 from tests.support.manual_clock import until
 from tests.support.simulated import SimulatedServer
-from tests.support.works import LINE_UID, ROLLOUT_UID, Looks, Room, looks_of, order, room
+from tests.support.works import LINE_UID, ROLLOUT_UID, looks_of, order, room
 
-USER = Write("somebody")
 HELD = Overridden(1.0, "hold", "ann", "not tonight")
 TAKEN_AWAY = OverrideEnded(2.0, "taken away")
-TOKEN = 7
-
-
-@dataclass
-class Here:
-    """Works of one term, with Jobs on a fake API server that runs none of them."""
-
-    fake: FakeApi
-    works: JobWorks
-    room: Room
-    looks: Looks
-    asked: list[str] = field(default_factory=list)
-
-    def start(self) -> None:
-        self.works.start(order(), self.looks.observed())
-
-    def one(self) -> WorkSeen:
-        return self.works.seen(LINE_UID)[0]
-
-    def jobs(self) -> list[str]:
-        return sorted(name for plural, _, name in self.fake.store.objects if plural == "jobs")
-
-
-def put(fake: FakeApi, kind: Any, name: str, **more: Any) -> Object:
-    metadata = {"name": name, "namespace": "default", **more.pop("metadata", {})}
-    return fake.store.create(fake._of(kind), "default", {"metadata": metadata, **more}, USER)
-
-
-@asynccontextmanager
-async def jobs_of(fake: FakeApi, looks: Looks, folder: Path) -> AsyncIterator[Here]:
-    (folder / "kubeconfig").write_text(yaml.safe_dump(fake.kubeconfig()), encoding="utf-8")
-    looks.spec = {"runner": "Job"}
-    async with (
-        room(folder / "stores", token=TOKEN) as made,
-        await Kube.connect(Where(str(folder / "kubeconfig"))) as kube,
-    ):
-        asked: list[str] = []
-        place = JobPlace(kube, "default", "controller-0", RunStores(folder / "stores"), poll_seconds=0.05)
-        works = JobWorks(made.works, place, made.leading, asked.append)
-        yield Here(fake, works, made, looks, asked)
-        assert await works.close(60)
 
 
 @pytest.fixture
 async def here(
     fake: FakeApi, healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
 ) -> AsyncIterator[Here]:
-    put(fake, PODS, "controller-0", spec={"containers": [{"name": "c", "args": ["controller"]}]})
     async with jobs_of(fake, looks_of(tmp_path, healthy, candidate), tmp_path) as found:
         yield found
-
-
-async def begun(here: Here) -> None:
-    """A replay that has a store, and a Job that goes on with it."""
-    here.room.works.start(order(), here.looks.observed())
-    await here.room.until(lambda seen: seen.rows > 5)
-    here.room.works.stop(LINE_UID, ROLLOUT_UID, "for a Job")
-    await here.room.until(lambda seen: seen.state is WorkState.BROKEN)
-    here.start()
-    await until(lambda: here.jobs() and here.one().rows)
 
 
 async def test_a_replay_goes_on_after_a_hold_was_taken_away(here: Here) -> None:
@@ -163,7 +104,7 @@ async def test_where_jobs_may_not_be_listed_that_is_told_once_one_is_wanted(here
 
 
 async def test_a_pod_of_an_earlier_job_that_does_not_end_is_told(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "STUCK_SECONDS", 0.2)
+    monkeypatch.setattr(job_cluster, "STUCK_SECONDS", 0.2)
     put(here.fake, PODS, "stays", metadata={"labels": {REPLAY_LABEL: ROLLOUT_UID}}, status={"phase": "Running"})
     here.start()
     await until(lambda: here.one().state is WorkState.BROKEN)

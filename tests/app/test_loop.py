@@ -251,6 +251,7 @@ async def test_a_line_that_is_deleted_ends_its_replays(fake: FakeApi, controller
     await until(lambda: one.shelves[0].stopped)
     assert one.shelves[0].stopped == [("floor/x", "the ServingLine was deleted")]
     assert one.shelves[0].stopped_of == [uid]
+    assert one.shelves[0].forgotten == [uid]
     await until(lambda: value(one, "lines") == 0)
     assert value(one, "works", kind="floor", state="running") == 0
 

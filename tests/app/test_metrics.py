@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,21 +16,21 @@ from prefillgate.kube.queue import Depth
 from prefillgate.kube.transport import CallMade
 from prefillgate.reconcile.snapshot import WorkKind, WorkSeen, WorkState
 from tests.support import verdicts
+from tests.support.simulated import SimulatedServer
+from tests.support.works import LINE_UID, ROLLOUT_UID, looks_of, order, room
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-SINCE = 1000.0
+BEGAN = 1000.0
 
 
 @pytest.fixture
 def metrics() -> Metrics:
-    return Metrics(SINCE)
+    return Metrics()
 
 
-def work(
-    verdict: Verdict, state: WorkState = WorkState.RUNNING, started: float = SINCE + 1, **more: object
-) -> WorkSeen:
-    ended = SINCE + 9 if state is WorkState.ENDED else None
-    made = WorkSeen("uid-1", WorkKind.JUDGE, state, started, verdict=verdict, ended_at=ended)
+def work(verdict: Verdict, state: WorkState = WorkState.RUNNING, **more: object) -> WorkSeen:
+    ended = BEGAN + 9 if state is WorkState.ENDED else None
+    made = WorkSeen("uid-1", WorkKind.JUDGE, state, BEGAN, verdict=verdict, ended_at=ended)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -88,10 +89,49 @@ def test_another_work_adds_to_the_counters(metrics: Metrics) -> None:
 
 
 def test_what_a_resumed_run_had_measured_before_is_not_counted(metrics: Metrics) -> None:
-    metrics.saw("llm/chat", [work(verdicts.alarm_refused(), started=SINCE - 1)])
-    assert series(metrics, "cells") == {}
-    metrics.saw("llm/chat", [work(verdicts.story(), started=SINCE - 1)])
+    metrics.saw("llm/chat", [work(verdicts.story(), before=verdicts.alarm_refused())])
     assert series(metrics, "cells") == {"llm/chat,candidate,fresh": 8}
+    metrics.saw("llm/chat", [work(verdicts.story(), before=verdicts.alarm_refused())])
+    assert series(metrics, "cells") == {"llm/chat,candidate,fresh": 8}
+
+
+def test_what_another_leader_measured_between_two_terms_is_not_counted(metrics: Metrics) -> None:
+    metrics.leads(1)
+    metrics.saw("llm/chat", [work(verdicts.alarm_refused())])
+    first = series(metrics, "cells")
+    metrics.leads(None)
+    metrics.leads(3)
+    metrics.saw("llm/chat", [work(verdicts.story(), before=verdicts.story())])
+    assert series(metrics, "cells") == first
+
+
+def test_a_replay_that_a_new_process_resumes_is_counted_from_there_however_often_it_moves(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    def counted(seen: WorkSeen) -> float:
+        figures = Metrics()
+        figures.saw("prod/llm", [seen])
+        return sum(series(figures, "cells").values())
+
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        async with room(tmp_path / "stores") as here:
+            here.works.start(order(), looks.observed())
+            await here.until(lambda seen: seen.rows > 5)
+            assert here.one().before is None
+        async with room(tmp_path / "stores", token=2) as here:
+            here.works.start(order(), looks.observed())
+            seen = await here.until(lambda seen: seen.before is not None)
+            first = counted(replace(seen, verdict=seen.before, before=None))
+            await here.until(lambda found: found.rows > seen.rows + 3)
+            here.works.stop(LINE_UID, ROLLOUT_UID, "The line is suspended.")
+            await here.until(lambda seen: seen.state is not WorkState.RUNNING)
+            here.works.start(order(), looks.observed())
+            seen = await here.until(lambda seen: seen.state is WorkState.ENDED)
+        assert 0 < first < counted(replace(seen, before=None))
+        assert counted(seen) == counted(replace(seen, before=None)) - first
+
+    asyncio.run(story())
 
 
 def test_requests_that_were_refused_are_counted_by_reason(metrics: Metrics) -> None:
@@ -122,7 +162,7 @@ def test_decisions_are_counted_by_verdict_and_reason(metrics: Metrics) -> None:
 
 def test_works_are_shown_by_kind_and_state_and_go_with_the_term(metrics: Metrics) -> None:
     metrics.leads(7)
-    floor = WorkSeen("floor/x", WorkKind.FLOOR, WorkState.BROKEN, SINCE)
+    floor = WorkSeen("floor/x", WorkKind.FLOOR, WorkState.BROKEN, BEGAN)
     metrics.saw("llm/chat", [work(verdicts.promote()), floor])
     metrics.saw("llm/code", [work(verdicts.promote())])
     assert value(metrics, "works", kind="judge", state="running") == 2

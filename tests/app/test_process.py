@@ -6,15 +6,19 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from prefillgate.api.errors import InputError
+from prefillgate.app import process
 from prefillgate.app.process import LATE_SECONDS, STUCK_SECONDS
-from prefillgate.evidence.book import open_book
-from prefillgate.evidence.errors import StoreForeign
+from prefillgate.evidence.book import Book, open_book
+from prefillgate.evidence.errors import StoreAway, StoreForeign
 from prefillgate.evidence.fence import Fence
+from prefillgate.kube.clock import SystemClock
+from prefillgate.kube.elector import Term
 from prefillgate.kube.objects import LEASES, SERVING_LINES
 from tests.support.controllers import Controller, line
 from tests.support.fake_api import FakeApi, Fault
@@ -114,6 +118,44 @@ async def test_the_token_goes_on_from_the_book_where_the_lease_was_deleted(fake:
     one.start()
     await until(lambda: one.shelves)
     assert one.shelves[0].leading.fence.token == 18
+
+
+class Hasty(SystemClock):
+    """The machine's clock, but nobody waits; `waited` are the seconds that each would have."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+async def test_a_database_that_is_away_for_hours_is_waited_for_at_intervals_that_stay_short(
+    leads: bool, controller: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, away = controller().process, 1100
+    clock = one.clock = Hasty()
+    with open_book(one.settings.book, Fence(17)):
+        pass
+
+    def opened(*asked: Any) -> Book:
+        nonlocal away
+        away -= 1
+        if away >= 0:
+            raise StoreAway("it is away")
+        return open_book(*asked)
+
+    monkeypatch.setattr(process, "open_book", opened)
+    if leads:
+        book = await one._open(Term(18, 3600.0, clock))
+        assert book is not None and book.highest_token() == 18
+        book.close()
+    else:
+        assert await one._token_of_store() == 17
+    assert len(clock.waited) == 1100 and clock.waited[0] <= 0.5
+    assert min(clock.waited[10:]) >= 7.5 and max(clock.waited) <= 15.0
 
 
 async def test_an_api_server_that_goes_away_ends_nothing_and_work_goes_on_when_it_is_back(

@@ -552,6 +552,30 @@ def test_ended_work_of_rollouts_that_are_gone_is_known_no_more(
     asyncio.run(story())
 
 
+def test_what_is_known_of_ended_work_does_not_grow_with_the_pods_that_go(
+    healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        looks = looks_of(tmp_path, healthy, candidate)
+        async with room(tmp_path / "stores", most_at_once=1) as here:
+            here.works.start(order(), looks.observed())
+            await here.until(ended)
+            with start_simulated(seed=1, text_seed=9, fault=["always-busy=1"]) as busy:
+                others = replace(looks, uid="two", name="two", baseline=(server(busy.url),))
+                here.works.start(order(), others.observed())
+                here.works.start(order(), replace(looks, uid="three", name="three").observed())
+                replays = [*here.works._replays.values()]
+                for number in range(1000):
+                    here.works.present_epoch(f"http://10.0.{number // 250}.{number % 250}:8080", None)
+                assert [len(each._gone) for each in replays] == [0, 0, 0]
+                here.works.present_epoch(candidate.url, None)
+                assert [len(each._gone) for each in replays] == [0, 1, 1]
+                here.works.gone("three")
+                assert here.works.seen("three") == () and len(here.works.seen(LINE_UID)) == 1
+
+    asyncio.run(story())
+
+
 def test_so_many_are_known_and_no_more_those_that_run_before_those_that_ended(
     healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

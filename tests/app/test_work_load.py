@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from prefillgate.app import turns
 from prefillgate.core.cells import BASELINE, Status
 from prefillgate.reconcile.effects import StartWork
 from prefillgate.reconcile.snapshot import WorkKind, WorkSeen, WorkState
@@ -154,5 +158,35 @@ def test_traffic_that_voids_cell_after_cell_is_waited_out_and_ends_no_rollout(
         assert seen.verdict is not None and seen.verdict.decision.decision == PROMOTED
         gate, _ = stored(tmp_path / "stores" / "prod" / "llm" / f"{ROLLOUT_UID}.db")
         assert len(measured(gate, BASELINE, Status.INVALID)) >= 6
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_replays_that_only_wait_leave_their_turn_to_others_within_bounds(
+    most: int, healthy: SimulatedServer, candidate: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "QUEUE_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(turns, "MOST_THAT_WAIT", most)
+
+    async def story() -> None:
+        with start_simulated(seed=1, text_seed=9, fault=["always-busy=1"]) as busy:
+            looks, clock = looks_of(tmp_path, busy, candidate), Ahead()
+            others = replace(looks_of(tmp_path, healthy, candidate), name="other", uid="two")
+            times = {"idle_timeout_seconds": 600.0, "notice_after_seconds": 0.05}
+            async with room(tmp_path / "stores", clock=clock, most_at_once=1, times=times) as here:
+                here.works.start(order(), looks.observed())
+                here.works.start(order(), others.observed())
+                await here.until(lambda seen: seen.waiting == "WaitingForIdle")
+                await asyncio.sleep(0.3)
+                assert here.one(line="two").waiting == "WaitingForTurn"  # it has not waited long
+                clock.seconds += turns.WAITS_LONG_SECONDS
+                if most:
+                    seen = await here.until(lambda seen: seen.state is WorkState.ENDED, line="two")
+                    assert seen.verdict is not None and seen.verdict.decision.decision == PROMOTED
+                else:
+                    await asyncio.sleep(0.3)
+                    assert here.one(line="two").waiting == "WaitingForTurn"
+                assert (here.one().state, here.one().waiting) == (WorkState.RUNNING, "WaitingForIdle")
 
     asyncio.run(story())

@@ -130,6 +130,7 @@ class Shelf:
     changed: Changed
     works: dict[str, list[WorkSeen]] = field(default_factory=dict)
     started: list[StartWork] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
     stopped: list[tuple[str, str]] = field(default_factory=list)
     stopped_of: list[str] = field(default_factory=list)  # uids of the lines
     recorded: list[RecordOverride] = field(default_factory=list)
@@ -161,6 +162,9 @@ class Shelf:
 
     def present_epoch(self, url: str, epoch: str | None) -> None:
         pass
+
+    def gone(self, line_uid: str) -> None:
+        self.forgotten.append(line_uid)
 
     async def close(self, seconds: float) -> bool:
         self.closing, self.seconds = True, seconds

@@ -19,15 +19,11 @@ from prefillgate.app.replay_thread import Answer, Turn, Word
 from prefillgate.app.run_stores import RunStores, told
 from prefillgate.app.seams import Leading
 from prefillgate.app.taking_turns import ScalingHand, alone, in_its_window, in_turns, opening_of, workloads_of
-from prefillgate.app.watching_run import WAITING_FOR_SERVER, so_far
+from prefillgate.app.watching_run import WAITING_FOR_IDLE, WAITING_FOR_SERVER, is_over, so_far
 from prefillgate.core.cells import BASELINE, CANDIDATE
-from prefillgate.core.decision import Reason, decide
-from prefillgate.core.distrust import MAX_INVALID_RUN
-from prefillgate.core.distrust_shape import voided_by_traffic
-from prefillgate.core.gate import Gate, fold
+from prefillgate.core.gate import fold
 from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.core.schedule import Stop, next_step
-from prefillgate.core.snapshot import take_snapshot
 from prefillgate.evidence import KeptJournal, open_store, store_exists
 from prefillgate.evidence.book_rows import Replicates
 from prefillgate.reconcile.naming import book_line, digest_in
@@ -45,7 +41,6 @@ from prefillgate.runs.stores import store_errors
 from prefillgate.runs.watch import WatchRequest, run_watch
 
 ALONG_WITH_TRAFFIC = ("Quiet", "Shared")  # the other modes ask a server that serves nobody else
-WAITING_FOR_IDLE = "WaitingForIdle"
 LONGEST_PAUSE_SECONDS = 300.0
 IDLE_SECONDS = 7 * 86_400.0  # a server in production is waited for until the deadline
 
@@ -120,9 +115,9 @@ class Carrier:
             finished = await execute(request, turn.watcher, self.clock, self._said(turn), hooks)
             turn.watcher.ended(finished.journal, finished.verdict)
             finished.journal.close()
-            if not ended_by_traffic(finished.gate):
+            if is_over(finished.gate):
                 return Answer(verdict=finished.verdict)
-            turn.watcher.waits_for(WAITING_FOR_IDLE)  # an hour of much traffic is no end of a rollout
+            turn.watcher.waits_for(WAITING_FOR_IDLE)
             await self.clock.sleep(pause * (1 + seed_of(turn.asked) % 1000 / 1000))  # two must not meet for ever
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -180,6 +175,7 @@ class Carrier:
         """
         with store_errors():
             if not store_exists(store):
+                turn.watcher.takes_up(None)
                 return None
             with open_store(store, self.leading.fence) as journal:
                 turn.watcher.opened(journal)
@@ -188,11 +184,12 @@ class Carrier:
                     turn.written(word)
                 gate = fold(journal.events())
                 verdict = so_far(gate)
+                turn.watcher.takes_up(verdict)
                 turn.watcher.ended(journal, verdict)
+                if turn.asked.order.kind is WorkKind.JUDGE:  # an interrupted run ends as any other: nothing is mended
+                    return Answer(verdict=verdict) if is_over(gate) else None
                 if not isinstance(next_step(gate), Stop) or turn.asked.order.kind is WorkKind.WATCH:
                     return None
-                if turn.asked.order.kind is WorkKind.JUDGE:  # an interrupted run ends as any other: nothing is mended
-                    return None if ended_by_traffic(gate) else Answer(verdict=verdict)
                 found = floor_ended(Finished(journal, gate, verdict))
                 return None if may_be_mended(found) else floor_answer(found, turn.watcher)
 
@@ -252,19 +249,6 @@ def _said(further: Said, turn: Turn, line: str, event: str = "note", level: str 
     if waits is not None:
         turn.watcher.waits_for(waits)
     further(line, event, level, **facts)
-
-
-def ended_by_traffic(gate: Gate) -> bool:
-    """Whether it ended for no more than that others used a server again and again."""
-    reason = decide(take_snapshot(gate)).reason
-    if reason is not Reason.INVALID_CELLS:
-        return reason is Reason.OTHER_TRAFFIC
-    in_a_row = {(arm, case): count for arm, case, count in gate.invalid_runs() if count >= MAX_INVALID_RUN}
-    return all(
-        voided_by_traffic(event.cell.status, event.reason)
-        for event in gate.flawed
-        if (event.cell.arm, event.cell.case_id) in in_a_row and gate.session_of(event.cell_id) == gate.session
-    )
 
 
 def _write(word: Word, journal: KeptJournal) -> None:

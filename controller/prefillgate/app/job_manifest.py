@@ -128,6 +128,20 @@ def token_of(job: Mapping[str, Any]) -> int | None:
     return int(token) if token.isascii() and token.isdigit() else None
 
 
+def is_wanted(job: Mapping[str, Any], wanted: JobWanted) -> bool:
+    """Whether it is the Job that is wanted: of this term, and with this order."""
+    spec = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
+    told = [order for each in spec.get("containers") or () if (order := _order_in(each.get("args") or ())) is not None]
+    return (job.get("metadata") or {}).get("name") == wanted.name and told == [wanted.order]
+
+
+def _order_in(arguments: Sequence[str]) -> StartWork | None:
+    try:
+        return order_of(arguments[list(arguments).index("--order") + 1])
+    except (ValueError, IndexError):
+        return None
+
+
 def is_of(job: Mapping[str, Any], key: str) -> bool:
     """Whether a Job is a replay of that key, of whatever term."""
     return label(job, REPLAY_LABEL) == key[:63]

@@ -12,6 +12,7 @@ from functools import partial
 
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.app.carrying import WorkSettings
+from prefillgate.app.jobs import in_a_job
 from prefillgate.app.logs import Troubles, logger
 from prefillgate.app.make import observer, said
 from prefillgate.app.metrics import Metrics
@@ -54,7 +55,7 @@ async def replay(settings: Settings, errand: Errand, stop: asyncio.Event) -> int
     clock, fence, woken = SystemClock(), Fence(errand.token), asyncio.Event()
     async with await Kube.connect(Where(settings.kubeconfig, settings.context)) as kube:
         troubles = Troubles(clock.monotonic)
-        around = Surroundings(settings, kube, clock, Metrics(clock.now()), troubles, errand.order.key)
+        around = Surroundings(settings, kube, clock, Metrics(), troubles, errand.order.key)
         leading = Leading(await asyncio.to_thread(open_book, settings.book, fence), fence)
         works = ThreadWorks(
             leading, WorkSettings(settings.store, 1, said=partial(said, errand.token)), lambda line: woken.set()
@@ -130,7 +131,9 @@ class _Replaying:
             logger().warning("rollout_gone", work=order.key, message="the line or its rollout is not there any more")
             return NOT_NOW
         if not _is_wanted(order, observed):
-            logger().warning("not_wanted", work=order.key, message="the line is suspended, or its rollout is over")
+            logger().warning(
+                "not_wanted", work=order.key, message="the line is suspended or asks for no Job, or its rollout is over"
+            )
             return NOT_NOW
         self.works.start(order, observed)
         seen = [each for each in self.works.seen(uid_of(observed.snapshot.line)) if each.key == order.key]
@@ -143,7 +146,8 @@ def _is_wanted(order: StartWork, observed: Observed) -> bool:
     rollout = next(each.thing for each in observed.snapshot.rollouts if uid_of(each.thing) == order.key)
     over = (rollout.get("status") or {}).get("endedAt") is not None or holds(rollout, ConditionType.SUPERSEDED)
     leaving = any(metadata(each).get("deletionTimestamp") for each in (line, rollout))
-    return not (over or leaving or (spec is not None and spec.suspend))
+    elsewhere = spec is not None and (spec.suspend or not in_a_job(order, observed))
+    return not (over or leaving or elsewhere)
 
 
 def _code(seen: WorkSeen) -> int | None:

@@ -1,67 +1,75 @@
 """Replays in Jobs of the controller's namespace (`spec.runner: Job`); everything else in threads of this process.
 
 A Job has the token of the term that made it. What an earlier term left is deleted, and gone, before another one is
-made: two replays of a rollout are never at work at once, and the later one goes on at the next missing cell. What a
-Job has come to is read from the evidence store, which is a database.
+made: two replays of a rollout are never at work at once, and the later one goes on at the next missing cell. Nor are
+they where a line's replay goes from a Job to a thread, or back. What a Job has come to is read from the evidence store,
+which is a database.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from prefillgate.api.kinds.names import REPLAY_LABEL
-from prefillgate.app.job_manifest import JobSeen, JobWanted, NoTemplate, is_of, job_of, job_seen, token_of
+from prefillgate.app.job_cluster import AWAY, JobHand, JobPlace, Stuck
+from prefillgate.app.job_manifest import JobSeen, JobWanted, NoTemplate
 from prefillgate.app.logs import logger
 from prefillgate.app.orders import Asked
-from prefillgate.app.replay_thread import retry_seconds
-from prefillgate.app.run_stores import RunStores, told
-from prefillgate.app.seams import Changed, Leading, Observed, Works
-from prefillgate.app.watching_run import so_far
+from prefillgate.app.replay_thread import TURN, retry_seconds
+from prefillgate.app.run_stores import told
+from prefillgate.app.seams import Changed, Leading, Observed
+from prefillgate.app.watching_run import is_over, so_far, told_of_ended, waits_for
+from prefillgate.app.work import Key, ThreadWorks
 from prefillgate.core.gate import fold
-from prefillgate.core.schedule import Stop, next_step
 from prefillgate.core.verdict import Verdict
 from prefillgate.evidence import StoreError, read_store, store_exists
-from prefillgate.kube.backoff import Backoff
-from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import Clock, SystemClock
-from prefillgate.kube.errors import AlreadyExists, KubeError, Transient
-from prefillgate.kube.objects import JOBS, PODS, Object, Query, Ref, name_of
+from prefillgate.kube.errors import KubeError
 from prefillgate.reconcile.effects import RecordOverride, StartWork
 from prefillgate.reconcile.snapshot import WorkKind, WorkSeen, WorkState
 from prefillgate.report.clean import one_line
 
-POLL_SECONDS = 2.0
 REFUSED_CODE = 2
 WORD_LOOKS = 5  # a second apart, for a person's word to be written down before the replay goes on
-STUCK_SECONDS = 60.0
-AWAY = Backoff(1.0, 30.0)
 IN_THREADS = ("Drain", "Scratch")  # isolation that puts pods aside, and puts back what was there
+TO_A_JOB = "it goes on in a Job"
+TO_A_THREAD = "it goes on in the controller once its Job is gone"
 
 
-@dataclass(frozen=True, slots=True)
-class JobPlace:
-    """Where Jobs are made: the controller's namespace, and its own pod, which they are made like; None: in no pod."""
-
-    kube: Kube
-    namespace: str
-    pod: str | None
-    stores: RunStores
-    poll_seconds: float = POLL_SECONDS
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Work:
-    asked: Asked
+    """A replay in a Job, and its place among those that take turns."""
+
+    uid: str  # of its line
     line: str
+    order: StartWork
     seen: WorkSeen
+    given: Callable[[_Work, Callable[[], None]], None]  # told that its turn has come, and what ends it
+    now: Callable[[], float]
+    freed: Callable[[], None] | None = None  # ends its turn; None: it has none
     task: asyncio.Task[None] | None = None
     failures: int = 0
     rows_at_failure: int = 0
     writing: bool = False  # a person's word is being written down
+    leaves: bool = False  # for a thread
+    met: bool = False  # what stood in its store before is known
+
+    def begin(self, freed: Callable[[], None]) -> bool:
+        """Its turn has come."""
+        self.given(self, freed)
+        return True
+
+    def waits_for_turn(self) -> None:
+        """Others have theirs first."""
+        self.seen = replace(self.seen, waiting=TURN, waiting_since=self.now())
+
+    def waits_since(self, then: float) -> bool:
+        """Whether it only waits, at least since then."""
+        since = self.seen.waiting_since
+        return self.seen.waiting not in ("", TURN) and since is not None and since <= then
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +80,7 @@ class _Read:
     head: str
     verdict: Verdict
     over: bool
-
-
-class Stuck(Exception):
-    """A pod of an earlier Job does not end."""
+    waits: str
 
 
 def in_a_job(order: StartWork, observed: Observed) -> bool:
@@ -88,20 +93,25 @@ def in_a_job(order: StartWork, observed: Observed) -> bool:
 
 @dataclass(slots=True)
 class JobWorks:
-    """The replays of one term, in Jobs and in `threads`. Make it in the loop that `changed` is to be called in."""
+    """The replays of one term, in Jobs and in `threads`, which take turns together. Make it in the loop that `changed`
+    is to be called in."""
 
-    threads: Works
+    threads: ThreadWorks
     place: JobPlace
     leading: Leading
     changed: Changed
     clock: Clock = field(default_factory=SystemClock)
-    _works: dict[tuple[str, str], _Work] = field(default_factory=dict)
+    _works: dict[Key, _Work] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _closed: bool = False
+    _hand: JobHand = field(init=False)
+    _loop: asyncio.AbstractEventLoop = field(init=False)
     _sweeping: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._sweeping = self._begin(self._insisting(self._sweep))
+        self._loop = asyncio.get_running_loop()
+        self._hand = JobHand(self.place, self.leading, self.clock)
+        self._sweeping = self._task(self._hand.sweep())
         self._sweeping.add_done_callback(_heard)
 
     def seen(self, line_uid: str) -> tuple[WorkSeen, ...]:
@@ -110,29 +120,30 @@ class JobWorks:
         return (*(each for each in self.threads.seen(line_uid) if each.key not in mine), *mine.values())
 
     def start(self, order: StartWork, observed: Observed) -> None:
-        """Begin it, or go on with what stands in its store."""
-        if not in_a_job(order, observed):
-            self.threads.start(order, observed)
-            return
+        """Begin it, or go on with what stands in its store. Where its line asks for another runner than before, the one
+        it had ends first."""
         metadata = observed.snapshot.line["metadata"]
-        key, line = (str(metadata["uid"]), order.key), f"{metadata['namespace']}/{metadata['name']}"
-        asked, now = Asked(order, observed), self.clock.now()
+        key = (str(metadata["uid"]), order.key)
         work = self._works.get(key)
-        if work is None:
-            there = {str(each.thing["metadata"]["uid"]) for each in observed.snapshot.rollouts}
-            for other in [one for one in self._works if one[0] == key[0] and one[1] not in there]:
-                self._end(self._works.pop(other), "its rollout is gone")
-            work = self._works[key] = _Work(asked, line, WorkSeen(order.key, order.kind, WorkState.RUNNING, now))
-        early = work.seen.retry_at is not None and now < work.seen.retry_at
-        if self._closed or work.seen.state is WorkState.ENDED or early or work.writing:
+        if not in_a_job(order, observed):
+            if work is None:
+                self.threads.start(order, observed)
+            elif work.seen.state is not WorkState.ENDED and not work.leaves and not work.writing:
+                work.leaves = True
+                self._end(work, TO_A_THREAD)
             return
-        if work.task is not None and not work.task.done():
-            if work.asked.order == order and work.seen.state is WorkState.RUNNING:
-                return
-            work.task.cancel()  # another order: its Job is replaced; or it was ended, and is wanted again
-        work.asked = asked
-        work.seen = replace(work.seen, state=WorkState.RUNNING, trouble="", retry_at=None)
-        work.task = self._begin(self._keep(work))
+        if self._closed:
+            return
+        if work is None:
+            self._forget(key[0], {str(each.thing["metadata"]["uid"]) for each in observed.snapshot.rollouts})
+            line = f"{metadata['namespace']}/{metadata['name']}"
+            seen = WorkSeen(order.key, order.kind, WorkState.BROKEN, self.clock.now())
+            work = self._works[key] = _Work(key[0], line, order, seen, self._given, self.clock.now)
+        state, retry_at = work.seen.state, work.seen.retry_at
+        early = retry_at is not None and self.clock.now() < retry_at
+        goes_on = state is WorkState.RUNNING and work.order == order
+        if not (state is WorkState.ENDED or early or goes_on or work.writing):
+            self._start(work, order)
 
     def stop(self, line_uid: str, key: str, why: str) -> None:
         """End it; what is in its store stays."""
@@ -152,7 +163,7 @@ class JobWorks:
         if work.seen.state is WorkState.RUNNING:
             self._end(work, "a person's word is written down")
         work.writing = True
-        self._begin(self._word(work, order, observed))
+        self._task(self._word(work, order, observed))
 
     def present_epoch(self, url: str, epoch: str | None) -> None:
         """The present life of a server: a Job sees it itself."""
@@ -162,9 +173,15 @@ class JobWorks:
         """A look at a line was carried out."""
         self.threads.looked(observed)
 
+    def gone(self, line_uid: str) -> None:
+        """A line was deleted."""
+        self._forget(line_uid, set())
+        self.threads.gone(line_uid)
+
     async def close(self, seconds: float) -> bool:
         """Let go of Jobs, which whoever leads next replaces, and end what runs in threads."""
         self._closed = True
+        self.threads.turns.close()
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
@@ -173,24 +190,77 @@ class JobWorks:
 
     # -- one Job
 
-    def _begin(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _end(self, work: _Work, why: str) -> None:
+    def _start(self, work: _Work, order: StartWork) -> None:
+        """Have it run once its turn has come; where it has one, at once, another Job in the place of its own."""
+        work.order, work.leaves = order, False
+        work.seen = replace(work.seen, state=WorkState.RUNNING, trouble="", retry_at=None)
+        self.threads.stop(work.uid, order.key, TO_A_JOB)
+        if work.freed is None:
+            self.threads.turns.ask(work)
+        else:
+            self._give_task(work, self._keep(work))
+
+    def _given(self, work: _Work, freed: Callable[[], None]) -> None:
+        """Its turn has come. From any thread."""
+        self._loop.call_soon_threadsafe(self._has_turn, work, freed)
+
+    def _has_turn(self, work: _Work, freed: Callable[[], None]) -> None:
+        if self._closed or work.freed is not None or work.seen.state is not WorkState.RUNNING:
+            freed()  # it was ended meanwhile
+            return
+        work.freed = freed
+        work.seen = replace(work.seen, waiting="", waiting_since=None)
+        self._give_task(work, self._keep(work))
+
+    def _give_task(self, work: _Work, living: Coroutine[Any, Any, None]) -> None:
+        """What it does from now on, instead of what it did."""
         if work.task is not None:
             work.task.cancel()
-        work.seen = replace(work.seen, state=WorkState.BROKEN, trouble=why)
-        work.task = self._begin(self._cleared(work))
+        work.task = self._task(living)
+        work.task.add_done_callback(lambda task: self._came_to_its_end(work, task))
+
+    def _came_to_its_end(self, work: _Work, task: asyncio.Task[None]) -> None:
+        if task is not work.task:
+            return  # something else goes on in its turn
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(work, one_line(f"a fault of the gate itself: {error!r}", 1000))
+        freed, work.freed = work.freed, None
+        if freed is not None:
+            freed()
+
+    def _forget(self, line_uid: str, there: set[str]) -> None:
+        """Of a line all but the rollouts that are there: what is at work is ended, and memory stays bounded."""
+        for key in [each for each in self._works if each[0] == line_uid and each[1] not in there]:
+            work = self._works.pop(key)
+            if work.seen.state is not WorkState.ENDED:
+                self._end(work, "its rollout is gone")
+
+    def _end(self, work: _Work, why: str) -> None:
+        self.threads.turns.withdraw(work)
+        work.seen = replace(work.seen, state=WorkState.BROKEN, trouble=why, retry_at=None)
+        work.seen = replace(work.seen, waiting="", waiting_since=None)
+        self._give_task(work, self._ending(work))
+
+    async def _ending(self, work: _Work) -> None:
+        """Its Jobs are gone; one that leaves for a thread is not known here any more."""
+        await self._cleared(work)
+        key = (work.uid, work.seen.key)
+        if work.leaves and self._works.get(key) is work:
+            del self._works[key]
+            self.changed(work.line)
 
     async def _cleared(self, work: _Work) -> None:
         """Its Jobs are gone, however long that takes: what keeps them is told."""
         failures, rng = 0, random.Random()
         while True:
             try:
-                await self._insisting(lambda: self._clear(work.seen.key))
+                await self._hand.clear(work.seen.key)
                 return
             except (KubeError, Stuck) as error:
                 failures += 1
@@ -218,23 +288,42 @@ class JobWorks:
 
     async def _keep(self, work: _Work) -> None:
         """Have its Job run, and know what it has come to, until it ends."""
-        wanted = JobWanted(work.asked.order, work.line, self.leading.fence.token)
+        wanted = JobWanted(work.order, work.line, self.leading.fence.token)
         try:
             await self._swept()
-            await self._insisting(lambda: self._clear(wanted.order.key, wanted))
-            await self._insisting(lambda: self._make(wanted))
+            await self._left_by_threads(work)
+            await self._note(work)
+            if work.seen.state is WorkState.ENDED:
+                self.changed(work.line)
+                return
+            await self._hand.begin(wanted)
         except (KubeError, NoTemplate, Stuck) as error:
             self._failed(work, one_line(str(error), 1000), refused=isinstance(error, NoTemplate))
             return
         while True:
             await self.clock.sleep(self.place.poll_seconds)
-            seen = await self._look(wanted)
+            seen = await self._hand.look(wanted)
             turned = await self._note(work)
             if seen is not None and seen.ended:
                 break
             if turned:
                 self.changed(work.line)
         self._settled(work, seen)
+
+    async def _swept(self) -> None:
+        """What earlier terms left is deleted. Raises KubeError."""
+        if self._sweeping.done() and self._sweeping.exception() is not None:
+            await self._hand.sweep()
+            return
+        await asyncio.shield(self._sweeping)
+
+    async def _left_by_threads(self, work: _Work) -> None:
+        """The thread that it had has come to its end."""
+        while any(
+            each.key == work.seen.key and each.state is WorkState.RUNNING for each in self.threads.seen(work.uid)
+        ):
+            self.threads.stop(work.uid, work.seen.key, TO_A_JOB)
+            await self.clock.sleep(min(1.0, self.place.poll_seconds))
 
     def _settled(self, work: _Work, seen: JobSeen) -> None:
         """Its Job is over: with an answer, or without."""
@@ -244,7 +333,7 @@ class JobWorks:
             self._failed(work, "its Job was deleted by somebody else")
         else:
             code = "" if seen.code is None else f" with code {seen.code}"
-            job = JobWanted(work.asked.order, work.line, self.leading.fence.token).name
+            job = JobWanted(work.order, work.line, self.leading.fence.token).name
             where = f"kubectl logs -n {self.place.namespace} job/{job}"
             self._failed(work, f"its Job ended{code}; {where} says why", refused=seen.code == REFUSED_CODE)
 
@@ -267,13 +356,16 @@ class JobWorks:
             with read_store(store) as journal:
                 gate = fold(journal.events())
                 rows, _, head = journal.tail.partition(":")
-                return _Read(int(rows), head, so_far(gate), isinstance(next_step(gate), Stop))
+                return _Read(int(rows), head, told_of_ended(so_far(gate)), is_over(gate), waits_for(gate))
 
         try:
             found = await asyncio.to_thread(read)
         except StoreError:
             return False
-        if found is None or (found.rows == work.seen.rows and work.seen.run):
+        if not work.met:  # nothing was made for it yet
+            work.met, work.seen = True, replace(work.seen, before=None if found is None else found.verdict)
+        waited, runs = work.seen.waiting, work.seen.state is WorkState.RUNNING
+        if found is None or (found.rows == work.seen.rows and work.seen.run and (found.waits == waited or not runs)):
             return False
         before = work.seen.verdict
         goes_on = WorkState.BROKEN if work.seen.state is WorkState.ENDED else work.seen.state
@@ -289,107 +381,16 @@ class JobWorks:
             state=state,
             ended_at=ended_at,
         )
+        if runs and found.waits != waited:
+            since = self.clock.now() if found.waits else None
+            work.seen = replace(work.seen, waiting=found.waits, waiting_since=since)
+            return True
         return before is None or _words(before) != _words(found.verdict)
-
-    # -- the cluster
-
-    async def _swept(self) -> None:
-        """What earlier terms left is deleted. Raises KubeError."""
-        if self._sweeping.done() and self._sweeping.exception() is not None:
-            await self._insisting(self._sweep)
-            return
-        await asyncio.shield(self._sweeping)
-
-    async def _sweep(self) -> None:
-        """Delete the Jobs of earlier terms, also those that nobody orders any more."""
-        for job in await self._list(JOBS, REPLAY_LABEL):
-            token = token_of(job)
-            leaving = (job.get("metadata") or {}).get("deletionTimestamp")
-            if token is not None and token < self.leading.fence.token and not leaving:
-                await self.place.kube.delete(Ref(JOBS, name_of(job), self.place.namespace), foreground=True)
-
-    async def _insisting(self, work: Callable[[], Any]) -> None:
-        """Do it; where the API server is away, once it is back."""
-        rng, failures = random.Random(), 0
-        while True:
-            try:
-                await work()
-                return
-            except Transient as error:
-                failures += 1
-                await self.clock.sleep(max(error.retry_after_seconds or 0.0, AWAY.seconds(failures, rng)))
-
-    async def _clear(self, key: str, but: JobWanted | None = None) -> None:
-        """Delete the Jobs of a replay, all but the one wanted while that has not failed, and wait until their pods are
-        gone. Raises KubeError, `Stuck`."""
-        kube, labels = self.place.kube, f"{REPLAY_LABEL}={key[:63]}"
-        until = self.clock.monotonic() + STUCK_SECONDS
-        while True:
-            jobs = [each for each in await self._list(JOBS, labels) if is_of(each, key)]
-            kept = {
-                name_of(each) for each in jobs if but is not None and name_of(each) == but.name and not _failed(each)
-            }
-            rest = [each for each in jobs if name_of(each) not in kept]
-            pods = [each for each in await self._list(PODS, labels) if _owner(each) not in kept and _lives(each)]
-            if not rest and not pods:
-                return
-            for each in rest:
-                if not (each.get("metadata") or {}).get("deletionTimestamp"):
-                    await kube.delete(Ref(JOBS, name_of(each), self.place.namespace), foreground=True)
-            if self.clock.monotonic() >= until:
-                kind, thing = ("pod", pods[0]) if pods else ("job", rest[0])
-                raise Stuck(
-                    f"{kind} {self.place.namespace}/{name_of(thing)} of an earlier Job has not ended in "
-                    f"{STUCK_SECONDS:g} s, and two replays of a rollout are never at work at once. "
-                    f"If its node is gone: kubectl delete {kind} -n {self.place.namespace} {name_of(thing)} --force"
-                )
-            await self.clock.sleep(min(1.0, self.place.poll_seconds))
-
-    async def _list(self, kind: Any, labels: str) -> list[Object]:
-        return (await self.place.kube.list(Query(kind, self.place.namespace, labels))).items
-
-    async def _make(self, wanted: JobWanted) -> None:
-        if not self.leading.leads():
-            return  # whoever leads makes another one
-        if self.place.pod is None:
-            raise NoTemplate(
-                "spec.runner Job takes a controller that runs in a pod and knows its name (PREFILLGATE_POD)"
-            )
-        query = Query(PODS, self.place.namespace, fields=f"metadata.name={self.place.pod}")
-        pods = (await self.place.kube.list(query)).items
-        if not pods:
-            raise NoTemplate(f"there is no pod {self.place.pod} in namespace {self.place.namespace}")
-        try:
-            await self.place.kube.create(JOBS, job_of(pods[0], wanted))
-        except AlreadyExists:
-            return  # of this term, from before a moment's outage
-
-    async def _look(self, wanted: JobWanted) -> JobSeen | None:
-        """How its Job stands; None where the API server is away."""
-        try:
-            job = await self.place.kube.find(Ref(JOBS, wanted.name, self.place.namespace))
-            return job_seen(job, await self._list(PODS, f"{REPLAY_LABEL}={wanted.order.key[:63]}"))
-        except KubeError:
-            return None
 
 
 def _heard(sweeping: asyncio.Task[None]) -> None:
     if not sweeping.cancelled() and (error := sweeping.exception()) is not None:
         logger().warning("jobs_not_swept", message=one_line(str(error), 1000))
-
-
-def _failed(job: Object) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "Failed" and each.get("status") == "True" for each in conditions)
-
-
-def _owner(pod: Object) -> str:
-    owners = (pod.get("metadata") or {}).get("ownerReferences") or ()
-    return next((str(each.get("name")) for each in owners if each.get("kind") == JOBS.kind), "")
-
-
-def _lives(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
 
 
 def _words(verdict: Verdict) -> tuple[Any, ...]:

@@ -218,6 +218,7 @@ class Loop:
             return
         for work in self._parts.works.seen(uid):
             self._parts.works.stop(uid, work.key, "the ServingLine was deleted")
+        self._parts.works.gone(uid)
         self._parts.hand.forget(uid)
 
     async def _policy(self, name: str) -> float | None:

@@ -9,7 +9,8 @@ from typing import Any
 from prefillgate.api.addresses import AddressRules
 from prefillgate.app.carrying import WorkSettings
 from prefillgate.app.holds import Holds
-from prefillgate.app.jobs import JobPlace, JobWorks
+from prefillgate.app.job_cluster import JobPlace
+from prefillgate.app.jobs import JobWorks
 from prefillgate.app.logs import logger
 from prefillgate.app.loop import API_SERVER
 from prefillgate.app.observe.observer import ClusterObserver

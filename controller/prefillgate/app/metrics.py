@@ -65,13 +65,12 @@ class _Line:
 
 
 class Metrics:
-    """All metrics of one process, in a registry of their own. `since`: when it began, in seconds since the epoch."""
+    """All metrics of one process, in a registry of their own."""
 
-    def __init__(self, since: float, most_lines: int = MOST_LINES) -> None:
+    def __init__(self, most_lines: int = MOST_LINES) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._since = since
         self._most = most_lines
         self._lines: dict[str, _Line] = {}
         self._labels: Tally[str] = Tally()
@@ -94,6 +93,7 @@ class Metrics:
             self._of["lines"].set(0)
             for known in self._lines.values():
                 self._quiet(known)
+                known.counted.clear()  # what others measure before the next term is theirs
 
     def synced(self, synced: bool) -> None:
         self._of["synced"].set(int(synced))
@@ -194,7 +194,7 @@ class Metrics:
         now = _counts(verdict)
         before = known.counted.get(work.key)
         if before is None:
-            before = now if work.started_at < self._since else {}
+            before = {} if work.before is None else _counts(work.before)
         for (name, *labels), count in now.items():
             more = count - before.get((name, *labels), 0)
             if more > 0:

@@ -80,6 +80,12 @@ class Asked:
         return self.observed.snapshot
 
     @property
+    def urls(self) -> frozenset[str | None]:
+        """The addresses of all servers that were seen of its line."""
+        arms = (self.snapshot.baseline, self.snapshot.candidate)
+        return frozenset(server.url for arm in arms if arm is not None for server in arm.servers)
+
+    @property
     def spec(self) -> ServingLineSpec:
         """What its line asks for. Raises `Unusable` where that cannot be read."""
         if self.snapshot.spec is None:

@@ -7,9 +7,11 @@ loop) is made for its term and gone with it.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import structlog
 
@@ -39,6 +41,7 @@ LEASE = "Lease"
 STUCK_SECONDS = 900.0  # a look is given up long before
 LATE_SECONDS = 30.0  # of the heartbeat: something blocks the event loop
 AWAY = Backoff(0.5, 15.0)
+_T = TypeVar("_T")
 SYNC_SECONDS = 0.02
 DRAIN_SECONDS = 5.0  # for looks that are under way when the process is stopped
 
@@ -83,14 +86,14 @@ class Process:
     _all_ended: bool = True
 
     def __post_init__(self) -> None:
-        self._metrics = Metrics(self.clock.now())
+        self._metrics = Metrics()
         self._troubles = Troubles(self.clock.monotonic)
         self._beat = self.clock.monotonic()
 
     async def run(self) -> bool:
         """Lead whenever we can, until `stop`. Raises InputError and StoreError where it cannot begin."""
         settings = self.settings
-        await self._known_token()
+        await asyncio.to_thread(self._known_token)
         async with AsyncExitStack() as stack:
             where = Where(settings.kubeconfig, settings.context)
             kube = await stack.enter_async_context(await Kube.connect(where, on_call=self._called))
@@ -209,39 +212,32 @@ class Process:
 
     async def _open(self, term: Term) -> Book | None:
         """The book in the name of this term; waited for where its database is away. None: another one leads."""
-        failures = 0
+        try:
+            return await self._once_there(lambda: open_book(self.settings.book, Fence(term.token)))
+        except StoreFenced as error:
+            logger().warning("fenced", message=str(error))
+            return None
+
+    async def _once_there(self, work: Callable[[], _T]) -> _T:
+        """What comes of it in a thread; while the database is away it is tried again."""
+        failures, rng = 0, random.Random()
         while True:
             try:
-                book = await asyncio.to_thread(open_book, self.settings.book, Fence(term.token))
+                found = await asyncio.to_thread(work)
                 self._troubles.over(STORE)
-                return book
-            except StoreFenced as error:
-                logger().warning("fenced", message=str(error))
-                return None
+                return found
             except (StoreAway, StoreBusy) as error:
                 failures += 1
                 self._troubles.note(STORE, str(error), "store_trouble")
-                await self.clock.sleep(AWAY.first_seconds * min(30, 2.0**failures))
+                await self.clock.sleep(AWAY.seconds(failures, rng))
 
-    async def _known_token(self) -> int:
-        def read() -> int:
-            with open_book(self.settings.book) as book:
-                return book.highest_token()
-
-        return await asyncio.to_thread(read)
+    def _known_token(self) -> int:
+        with open_book(self.settings.book) as book:
+            return book.highest_token()
 
     async def _token_of_store(self) -> int:
         """The highest token of the store. A database that is away is waited for: nobody leads without it."""
-        failures = 0
-        while True:
-            try:
-                token = await self._known_token()
-                self._troubles.over(STORE)
-                return token
-            except (StoreAway, StoreBusy) as error:
-                failures += 1
-                self._troubles.note(STORE, str(error), "store_trouble")
-                await self.clock.sleep(AWAY.first_seconds * min(30, 2.0**failures))
+        return await self._once_there(self._known_token)
 
     # -- what others tell
 

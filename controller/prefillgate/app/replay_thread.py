@@ -109,6 +109,8 @@ class Replay:
         progress = self._watcher.progress
         with self._lock:
             seen = replace(self._seen, rows=progress.rows, head=progress.head, verdict=progress.verdict)
+            if self._watcher.before is not None:
+                seen = replace(seen, before=self._watcher.before)
             if progress.waiting and self._living and not seen.waiting:
                 return replace(seen, waiting=progress.waiting, waiting_since=progress.waiting_since)
             return seen
@@ -118,6 +120,11 @@ class Replay:
         """Whether a thread is at it."""
         with self._lock:
             return self._living
+
+    def waits_since(self, then: float) -> bool:
+        """Whether it has only waited since that moment, or longer."""
+        since = self._watcher.progress.waiting_since
+        return self.living and since is not None and since <= then
 
     @property
     def wanted(self) -> bool:
@@ -189,8 +196,11 @@ class Replay:
     def lost(self, url: str) -> None:
         """The server at that address was taken away: on to another one, or wait for one."""
         with self._lock:
+            mine = url in {self._apart, *(each.url for each in self._servers.values())}
+            if not self.wanted or not (mine or url in self._asked.urls):
+                return  # thousands of others are known, and pods go all the time
             self._gone.add(url)
-            if self._living and url in {self._apart, *(each.url for each in self._servers.values())}:
+            if self._living and mine:
                 self._move_soon()
 
     def waits_for_turn(self) -> None:
@@ -308,7 +318,7 @@ class Replay:
             self._no_journal, verdict = False, answer.verdict or self._watcher.progress.verdict
             at = self._clock.now() if verdict is None or verdict.ended_at is None else verdict.ended_at
             self._set(state=WorkState.ENDED, ended_at=at, floor=answer.floor, watch=answer.watch, trouble="")
-            self._final, self._asked = True, self._asked.ended()
+            self._final, self._asked, self._gone = True, self._asked.ended(), set()
 
     def _failed(self, error: Exception) -> None:
         """What is said of a turn that could not be carried out, and when it may be tried again."""

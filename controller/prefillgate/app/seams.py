@@ -82,6 +82,9 @@ class Works(Protocol):
         """A look at a line was carried out, or as far as could be. What a controller that is gone left scaled is put
         back, unless its replay goes on."""
 
+    def gone(self, line_uid: str) -> None:
+        """A line was deleted: its work is ended, and is not known any more."""
+
     async def close(self, seconds: float) -> bool:
         """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""
 

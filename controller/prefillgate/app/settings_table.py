@@ -93,7 +93,13 @@ ROWS: tuple[Setting, ...] = (
         "A file that holds the URL of the database, with or without a password, as a mounted Secret does.",
     ),
     Setting("replay_sets", "DIR", None, "a directory", "The volume of replay sets: a folder in it for each namespace."),
-    Setting("concurrent_replays", "N", "4", "1 to 100", "Replays at the same time, of all lines together."),
+    Setting(
+        "concurrent_replays",
+        "N",
+        "4",
+        "1 to 100",
+        "Replays at the same time, of all lines together; those that only wait not counted.",
+    ),
     Setting("workers", "N", "4", "1 to 64", "Lines that are looked at at the same time."),
     Setting(
         "listen",

@@ -7,11 +7,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
 from prefillgate.core.cells import Status
-from prefillgate.core.decision import decide
+from prefillgate.core.decision import Reason, decide
+from prefillgate.core.distrust import MAX_INVALID_RUN
+from prefillgate.core.distrust_shape import voided_by_traffic
 from prefillgate.core.gate import Gate
 from prefillgate.core.journal import CellMeasured, Event
 from prefillgate.core.judge import judge
-from prefillgate.core.schedule import Separate
+from prefillgate.core.schedule import Separate, Stop, next_step
 from prefillgate.core.snapshot import take_snapshot
 from prefillgate.core.verdict import Verdict
 from prefillgate.evidence import KeptJournal
@@ -20,6 +22,7 @@ from prefillgate.replay.lane import BUSY_STATUS
 
 JUDGED_EVERY_SECONDS = 10.0
 WAITING_FOR_SERVER = "WaitingForServer"
+WAITING_FOR_IDLE = "WaitingForIdle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class RunWatcher:
         self._journal: KeptJournal | None = None
         self._stands: Hashable = None
         self._judged_at: float | None = None
+        self._begun = False
+        self._before: Verdict | None = None
         self.leave: Callable[[], object] | None = None  # called once the cell in flight has come to its end
 
     @property
@@ -55,6 +60,18 @@ class RunWatcher:
         """How far it is."""
         with self._lock:
             return self._progress
+
+    @property
+    def before(self) -> Verdict | None:
+        """What stood in the run's store when this process took it up; None: there was none."""
+        with self._lock:
+            return self._before
+
+    def takes_up(self, verdict: Verdict | None) -> None:
+        """A turn begins, with what its store says; None: there is none. The first one tells what was there before."""
+        with self._lock:
+            if not self._begun:
+                self._begun, self._before = True, None if verdict is None else told_of_ended(verdict)
 
     def opened(self, journal: KeptJournal) -> None:
         """The run's store was opened, or made."""
@@ -98,7 +115,7 @@ class RunWatcher:
         this process leads.
         """
         self.let_go()
-        self._put(*_tail(journal), replace(verdict, cells=tuple(v for v in verdict.cells if v.cell_class is None)))
+        self._put(*_tail(journal), told_of_ended(verdict))
 
     def let_go(self) -> None:
         """Nothing is carried out now: no journal is kept in memory."""
@@ -122,6 +139,34 @@ def so_far(gate: Gate) -> Verdict:
     """The verdict as it stands: one that more evidence may change says `continue`, where `judge` holds."""
     verdict = judge(gate)
     return replace(verdict, decision=replace(verdict.decision, decision=decide(take_snapshot(gate)).decision))
+
+
+def told_of_ended(verdict: Verdict) -> Verdict:
+    """A verdict as it is kept where nothing is carried out: of its cells those that were void."""
+    return replace(verdict, cells=tuple(each for each in verdict.cells if each.cell_class is None))
+
+
+def is_over(gate: Gate) -> bool:
+    """Whether the replay of a rollout is over: its decision stands, and is no more than that others used a server again
+    and again. An hour of much traffic is no end of a rollout: that is waited out, until the deadline."""
+    return isinstance(next_step(gate), Stop) and not _ended_by_traffic(gate)
+
+
+def _ended_by_traffic(gate: Gate) -> bool:
+    reason = decide(take_snapshot(gate)).reason
+    if reason is not Reason.INVALID_CELLS:
+        return reason is Reason.OTHER_TRAFFIC
+    in_a_row = {(arm, case): count for arm, case, count in gate.invalid_runs() if count >= MAX_INVALID_RUN}
+    return all(
+        voided_by_traffic(event.cell.status, event.reason)
+        for event in gate.flawed
+        if (event.cell.arm, event.cell.case_id) in in_a_row and gate.session_of(event.cell_id) == gate.session
+    )
+
+
+def waits_for(gate: Gate) -> str:
+    """What a replay waits for of which its store alone is known, as a reason of the condition Screened; or nothing."""
+    return WAITING_FOR_IDLE if isinstance(next_step(gate), Stop) and not is_over(gate) else ""
 
 
 def _tail(journal: KeptJournal) -> tuple[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from contextlib import suppress
 from functools import partial
 
@@ -18,6 +17,7 @@ from prefillgate.app.orders import Asked
 from prefillgate.app.replay_thread import Replay
 from prefillgate.app.scaling import line_ref, noted_on
 from prefillgate.app.seams import Changed, Leading, Observed
+from prefillgate.app.turns import Turns
 from prefillgate.kube.client import Kube
 from prefillgate.reconcile.effects import RecordOverride, StartWork
 from prefillgate.reconcile.snapshot import WorkKind, WorkSeen
@@ -59,9 +59,7 @@ class ThreadWorks:
         self._carrier = Carrier(leading, settings, self._epochs, self._clock, aside)
         self._lock = threading.RLock()
         self._replays: dict[Key, Replay] = {}
-        self._waiting: deque[Replay] = deque()
-        self._threads = 0
-        self._all_ended = asyncio.Event()
+        self.turns = Turns(settings.most_at_once, self._clock)
         self._closed = False
 
     def seen(self, line_uid: str) -> tuple[WorkSeen, ...]:
@@ -80,9 +78,9 @@ class ThreadWorks:
             self._epochs.seen(asked)
             replay = self._replays.get(key)
             if replay is None:
-                self._give_thread(self._made(asked))
+                self.turns.ask(self._made(asked))
             elif replay.ask(asked):
-                self._give_thread(replay)
+                self.turns.ask(replay)
 
     def stop(self, line_uid: str, key: str, why: str) -> None:
         """End it at the next await; what is in its store stays. Nothing where none runs."""
@@ -90,8 +88,7 @@ class ThreadWorks:
             replay = self._replays.get((line_uid, key))
             if replay is None:
                 return
-            if replay in self._waiting:
-                self._waiting.remove(replay)
+            self.turns.withdraw(replay)
         replay.stop(why)
 
     def record(self, order: RecordOverride, observed: Observed) -> None:
@@ -103,7 +100,7 @@ class ThreadWorks:
             known = self._replays.get((str(observed.snapshot.line["metadata"]["uid"]), order.work))
             replay = known or self._at_rest(order.work, observed)
             if replay.record(order.event):
-                self._give_thread(replay)
+                self.turns.ask(replay)
 
     def _at_rest(self, key: str, observed: Observed) -> Replay:
         """Work of an earlier term, of which nothing is wanted but its journal."""
@@ -136,44 +133,28 @@ class ThreadWorks:
         if not goes_on and not self._closed:
             holds.put_back_soon(line_ref(line))
 
+    def gone(self, line_uid: str) -> None:
+        """A line was deleted: what has no thread is not known any more."""
+        with self._lock:
+            for key in [each for each in self._replays if each[0] == line_uid]:
+                self.stop(*key, "the line was deleted")
+                if not self._replays[key].living:
+                    del self._replays[key]
+
     async def close(self, seconds: float) -> bool:
         """End all replays and wait for their ends, at most so long; whether all have. Nothing starts afterwards."""
         until = self._loop.time() + seconds
         for task in self._tasks:
             task.cancel()
+        self.turns.close()
         with self._lock:
             self._closed = True
-            self._waiting.clear()
             for replay in self._replays.values():
                 replay.stop(ENDING)
-            at_work = bool(self._threads)
-        if at_work:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(until):
-                    await self._all_ended.wait()
+        all_ended = await self.turns.ended(seconds)
         holds = self._settings.scaling
         all_back = holds is None or await holds.close(max(0.0, until - self._loop.time()))
-        return not self._threads and all_back
-
-    def _give_thread(self, replay: Replay) -> None:
-        if self._threads >= self._settings.most_at_once:
-            if replay not in self._waiting:
-                self._waiting.append(replay)
-                replay.waits_for_turn()
-            return
-        self._threads += 1
-        if not replay.begin(self._freed):
-            self._threads -= 1
-
-    def _freed(self) -> None:
-        """A thread has ended: the one that waits longest has the next."""
-        with self._lock:
-            self._threads -= 1
-            while self._waiting and not self._closed and self._threads < self._settings.most_at_once:
-                self._give_thread(self._waiting.popleft())
-            if self._closed and not self._threads:
-                with suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._all_ended.set)
+        return all_ended and all_back
 
     def _forget(self, key: Key, observed: Observed) -> None:
         """Ended work of rollouts that are gone, and of earlier floors: its store is there, and memory stays bounded."""

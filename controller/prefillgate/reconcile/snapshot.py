@@ -146,6 +146,7 @@ class WorkSeen:
     rows: int = 0  # of its journal
     head: str | None = None  # the digest that the last of them chains to
     verdict: Verdict | None = None
+    before: Verdict | None = None  # of what stood in its store when this process took it up; None: there was none
     floor: FloorFound | None = None
     watch: WatchFound | None = None
     waiting: str = ""  # what it waits for, as a reason of the condition Screened (WaitingForIdle, LoadLimitReached ...)
