@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+from prefillgate.kube.client import Kube
 from prefillgate.kube.objects import Object
 from prefillgate.reconcile.snapshot import LineSnapshot
 from tests.observe.test_deployments import promoted_status, serving
 from tests.support.cluster.fixtures import Namespace
 from tests.support.cluster.workloads import deployment, simulated
-from tests.support.looking import Eyes, config_map, line
+from tests.support.looking import Eyes, config_map, line, looking
 from tests.support.manual_clock import until
 
 
@@ -109,6 +111,33 @@ async def test_a_key_that_is_taken_away_and_contents_made_anew_are_changes_and_t
     assert (seen.roles.promoted, seen.roles.candidate) == (first.roles.promoted, None)
     assert seen.baseline is not None
     assert ([each.name for each in seen.baseline.servers], seen.baseline.notes) == ([pod["metadata"]["name"]], ())
+
+
+async def test_another_controller_knows_by_the_status_what_a_pod_started_with(
+    eyes: Eyes, kube: Kube, namespace: Namespace, tmp_path: Path
+) -> None:
+    key = f"{namespace.name}/chat"
+    namespace.kubectl("create", "configmap", "tuning", "--from-literal=A=1", "--from-literal=LLAMA_ARG_CTX_SIZE=4096")
+    namespace.apply(configured("tuning"))
+    namespace.apply(line())
+    first = await eyes.until(key, lambda seen: serving(seen, 1))
+    (pod,) = namespace.pods(app="engine")
+    await _next_second(pod)
+    taken = json.dumps([{"op": "remove", "path": "/data/LLAMA_ARG_CTX_SIZE"}])
+    namespace.kubectl("patch", "configmap", "tuning", "--type=json", "-p", taken)
+    assert first.config_maps is not None
+    told = [each.model_dump(by_alias=True, exclude_none=True) for each in first.config_maps]
+    assert [each["name"] for each in told] == ["tuning"]
+    status = {"status": {**promoted_status(first), "configMaps": told}}
+    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    (tmp_path / "other").mkdir()
+    async with looking(kube, tmp_path / "other", namespaces=(namespace.name,)) as other:
+
+        def is_of_neither(seen: LineSnapshot) -> bool:
+            arms = (seen.baseline, seen.candidate)
+            return all(arm is not None and not arm.servers and "was changed after" in str(arm.notes) for arm in arms)
+
+        await other.until(key, is_of_neither)
 
 
 async def test_a_key_was_taken_away_when_that_was_seen_though_nobody_looked_then(

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from prefillgate.api.kinds.arms import Arm
+from prefillgate.api.kinds.line_status import MOST_CONFIG_MAPS
 from prefillgate.api.kinds.moments import moment, seconds_of
 from prefillgate.app.observe import trims
 from prefillgate.app.observe.arms import Arms, Sorting
@@ -21,7 +22,7 @@ from prefillgate.reconcile.roles import roles_of
 from prefillgate.reconcile.snapshot import Slot, SlotProfile
 from tests.support.manual_clock import ManualClock
 
-KEY = "prod/tuning"
+PLACE, KEY = "prod/tuning", b"the key of these tests"
 MADE, STARTED, BEFORE, LATER = (f"2026-11-0{day}T00:00:00Z" for day in (1, 5, 4, 8))
 JUST_BEFORE, JUST_AFTER = "2026-11-04T23:59:59Z", "2026-11-05T00:00:01Z"
 NOW = "2026-11-20T12:00:00Z"
@@ -41,11 +42,11 @@ def config_map(data: dict[str, str], made: str, wrote: str | None = None, versio
 class World:
     """An API server with one ConfigMap, what a reflector holds of it, and a clock that stands still."""
 
-    def __init__(self, obj: Object | None = None) -> None:
+    def __init__(self, obj: Object | None = None, key: bytes = KEY, now: float = NOW_SECONDS) -> None:
         self.obj: Object | None = None
         self.asked = 0
-        self.clock = ManualClock(NOW_SECONDS)
-        self.maps = ConfigMaps(cast(Kube, self), cast(Any, self), self.clock)
+        self.clock = ManualClock(now)
+        self.maps = ConfigMaps(cast(Kube, self), cast(Any, self), key, self.clock)
         self.is_told = True
         self.put(obj)
 
@@ -58,9 +59,9 @@ class World:
 
     def put(self, obj: Object | None) -> None:
         """It is this now; the reflector tells of it."""
-        old, self.obj = self.at(KEY), obj
-        if self.is_told and old != self.at(KEY):
-            self.maps.told(KEY, self.at(KEY))
+        old, self.obj = self.at(PLACE), obj
+        if self.is_told and old != self.at(PLACE):
+            self.maps.told(PLACE, self.at(PLACE))
 
     async def is_another(self, at: str, needed: bool = True) -> bool:
         await self.maps.read("prod", ["tuning"])
@@ -165,7 +166,7 @@ async def test_contents_are_read_again_where_they_changed_alone() -> None:
 
 def test_of_many_versions_and_of_many_that_are_gone_the_oldest_are_forgotten() -> None:
     clock = ManualClock(NOW_SECONDS)
-    contents = Contents(clock)
+    contents = Contents(clock, KEY)
     seen = [trims.config_map(config_map({"n": str(n)}, MADE, moment(NOW_SECONDS + n))) for n in range(MOST_STATES + 1)]
     for each in seen:
         contents.seen("n/one", each)
@@ -184,6 +185,76 @@ def test_of_many_versions_and_of_many_that_are_gone_the_oldest_are_forgotten() -
     assert contents.another("n/2", seen[0]["dataDigest"], NOW) is False
     contents.seen("n/2", trims.stub(config_map(NEW, LATER)))  # of its namespace nothing is kept any more
     assert contents.another("n/2", seen[0]["dataDigest"], NOW) is False
+
+
+# -- a controller that is started anew
+
+
+def told_by(world: World) -> list[dict[str, Any]]:
+    """What stands in the status of a line."""
+    return [each.model_dump(by_alias=True, exclude_none=True) for each in world.maps.seen("prod", ["tuning"])]
+
+
+async def after_restart(before: World, obj: Object | None) -> World:
+    """Another controller an hour later, that has the status of the one before."""
+    await before.maps.read("prod", ["tuning"])
+    world = World(obj, now=before.clock.wall + 3600)
+    world.maps.recall("prod", told_by(before))
+    world.maps.recall("prod", [{"name": "tuning", "since": MADE}])  # another line, that has not heard of it
+    return world
+
+
+async def test_a_change_without_a_time_is_known_after_a_restart() -> None:
+    world = World(config_map(OLD, MADE))
+    world.put(config_map({"X": "1"}, MADE, version="2"))
+    again = await after_restart(world, config_map({"X": "1"}, MADE, version="2"))
+    for at, other in ((STARTED, True), (moment(NOW_SECONDS - 1), True), (NOW, False)):
+        assert await again.is_another(at) is other
+    again = await after_restart(again, config_map({}, MADE, version="3"))  # and one that nobody saw
+    for at, other in ((NOW, True), (moment(NOW_SECONDS + 7199), True), (moment(NOW_SECONDS + 7200), False)):
+        assert await again.is_another(at) is other
+    again = await after_restart(again, config_map(NEW, MADE, moment(NOW_SECONDS + 9000), "4"))
+    assert await again.is_another(moment(NOW_SECONDS + 8999))
+    assert not await again.is_another(moment(NOW_SECONDS + 9000))  # as it is told
+
+
+async def test_the_same_made_anew_and_what_is_gone_are_known_after_a_restart() -> None:
+    world = World(config_map(OLD, MADE))
+    assert not await (await after_restart(world, config_map(OLD, LATER))).is_another(STARTED)
+    assert await (await after_restart(world, config_map(NEW, LATER))).is_another(STARTED)
+    gone = await after_restart(world, None)
+    assert await gone.is_another(STARTED, needed=False)
+    gone = await after_restart(gone, None)
+    assert await gone.is_another(STARTED, needed=False)
+    assert not await gone.is_another(moment(NOW_SECONDS + 3600), needed=False)
+    back = await after_restart(gone, config_map(OLD, moment(NOW_SECONDS + 9000)))
+    assert await back.is_another(moment(NOW_SECONDS + 8000), needed=False)
+    assert not await back.is_another(moment(NOW_SECONDS + 9000), needed=False)
+
+
+async def test_what_was_told_under_another_key_or_is_no_record_tells_nothing() -> None:
+    world = World(config_map(OLD, MADE))
+    again = World(config_map({"X": "1"}, MADE, version="2"), b"another key")
+    again.maps.recall("prod", told_by(world))
+    assert not await again.is_another(STARTED)  # nobody can know
+    again = World(config_map(OLD, MADE))
+    for told in (None, "x", ["x", {"name": "tuning"}, {"name": "tuning", "mark": "x", "since": MADE}]):
+        again.maps.recall("prod", told)
+    assert not await again.is_another(STARTED)
+
+
+async def test_what_a_status_says_of_contents_tells_nobody_what_they_are() -> None:
+    world = World(config_map(OLD, MADE))
+    (told,) = world.maps.seen("prod", ["tuning", "other"])
+    assert (told.name, told.since) == ("tuning", MADE)
+    assert trims.config_map(config_map(OLD, MADE))["dataDigest"][:32] not in str(told.mark)
+    (other,) = World(config_map(OLD, MADE), b"another key").maps.seen("prod", ["tuning"])
+    assert str(told.mark)[:8] != str(other.mark)[:8]
+    assert str(told.mark)[9:] != str(other.mark)[9:]
+    many = [f"c{n:03}" for n in range(MOST_CONFIG_MAPS + 1)]
+    for name in many:
+        world.maps.told(f"prod/{name}", trims.config_map(config_map(OLD, MADE)))
+    assert [each.name for each in world.maps.seen("prod", reversed(many))] == many[:-1]
 
 
 # -- the arms of two workloads, each with a ConfigMap

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from prefillgate.api.kinds.line_status import ContentsSeen
 from prefillgate.api.kinds.moments import moment
 from prefillgate.api.kinds.reasons import EVENTS, ROWS
 from prefillgate.core.decision import Reason
@@ -64,6 +65,21 @@ def test_no_cell_makes_a_status_but_each_quarter_of_the_budget_does() -> None:
         told.append(world.of(world.newest)["prefills"])
     assert list(dict.fromkeys(told)) == ["0 bad of 1", "0 bad of 25", "0 bad of 50", "0 bad of 75", "0 bad of 100"]
     assert len(world.writes) - before == 2 * 4
+
+
+def test_what_stands_in_config_maps_is_told_and_kept_while_nobody_knows() -> None:
+    world = World().ready()
+    seen = ContentsSeen(name="tuning", mark=f"{'0' * 8}-{'a' * 32}", since="2026-11-20T00:00:00Z")
+    gone = ContentsSeen(name="tuning", since="2026-11-21T00:00:00Z")
+    wire = {"name": "tuning", "mark": seen.mark, "since": seen.since}
+    for known, told in (
+        ((seen,), [wire]),
+        (None, [wire]),
+        ((gone,), [{"name": "tuning", "since": gone.since}]),
+        ((), None),
+    ):
+        world.carry_out(plan(replace(world.look(), config_maps=known)))
+        assert world.status.get("configMaps") == told
 
 
 def test_time_that_passes_changes_no_status() -> None:

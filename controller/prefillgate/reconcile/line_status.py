@@ -59,6 +59,8 @@ def status_of_line(facts: LineFacts, look: Look) -> ServingLineStatus:
         **_answer(facts),
         **_candidate(view),
     }
+    if view.snapshot.config_maps is not None:
+        told["config_maps"] = list(view.snapshot.config_maps) or None
     if look.floor is not None and look.floor.seen is not None:
         told["floor"] = look.floor.seen
     wish = next((each for each in look.candidacy.reruns if each.on is None), None)

@@ -12,6 +12,7 @@ from typing import Any
 
 from prefillgate.api.errors import Problem
 from prefillgate.api.kinds.common import TemplateSeen
+from prefillgate.api.kinds.line_status import ContentsSeen
 from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.serving_line import ServingLineSpec
@@ -220,6 +221,7 @@ class LineSnapshot:
     slots: tuple[SlotProfile, ...] = ()
     roles: Roles = Roles(None, None)
     reading: str | None = None  # the mark of how profiles were read at this look
+    config_maps: tuple[ContentsSeen, ...] | None = None  # of the slots' profiles; None: not known now
     baseline: ArmSeen | None = None  # servers of the promoted profile
     candidate: ArmSeen | None = None
     rollouts: tuple[RolloutSeen, ...] = ()  # oldest first

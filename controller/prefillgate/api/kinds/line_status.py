@@ -31,6 +31,7 @@ from prefillgate.api.kinds.common import (
 )
 from prefillgate.api.model import map_list
 
+MOST_CONFIG_MAPS = 64
 MOST_REJECTED = 50  # the oldest give way; the store remembers them all
 
 
@@ -114,6 +115,16 @@ class WatchSeen(StatusModel):
     message: Line | None = Field(default=None, description="What they showed, in words.")
 
 
+class ContentsSeen(StatusModel):
+    """What stands in a ConfigMap that profiles of the line are read from, so that another controller knows it again."""
+
+    name: ObjectName = Field(description="The ConfigMap's name.")
+    mark: Annotated[str, Field(min_length=41, max_length=41, pattern="^[0-9a-f]{8}-[0-9a-f]{32}$")] | None = Field(
+        default=None, description="A keyed digest of what it says, behind one of the key. Absent: it was deleted."
+    )
+    since: Moment = Field(description="Since when, as the API server told it or as it was seen.")
+
+
 class ServingLineStatus(StatusModel):
     """What is known of the line."""
 
@@ -145,6 +156,11 @@ class ServingLineStatus(StatusModel):
         default=None,
         description="Profiles that are not replayed again unless asked by the annotation prefillgate.io/rerun.",
         json_schema_extra=map_list("digest"),
+    )
+    config_maps: Annotated[list[ContentsSeen], Field(max_length=MOST_CONFIG_MAPS)] | None = Field(
+        default=None,
+        description="ConfigMaps of the profiles. Pods that started with other contents are of no arm.",
+        json_schema_extra=map_list("name"),
     )
     floor: FloorSeen | None = Field(default=None, description="The baseline against itself.")
     watch: WatchSeen | None = Field(default=None, description="The replays after the promotion.")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
+from prefillgate.api.kinds.line_status import MOST_CONFIG_MAPS, ContentsSeen
 from prefillgate.app.observe.contents import Contents
 from prefillgate.app.observe.held import Held
 from prefillgate.app.observe.trims import DATA_DIGEST, config_map
@@ -25,11 +30,11 @@ class _Kept:
 class ConfigMaps:
     """Reads ConfigMaps. What is kept is what lines use; of all that are told of, which contents stood there when."""
 
-    def __init__(self, kube: Kube, held: Held, clock: Clock | None = None) -> None:
+    def __init__(self, kube: Kube, held: Held, key: bytes, clock: Clock | None = None) -> None:
         self._kube = kube
         self._held = held
         self._kept: dict[str, _Kept] = {}
-        self._contents = Contents(clock or SystemClock())
+        self._contents = Contents(clock or SystemClock(), key)
 
     async def read(self, namespace: str, names: Iterable[str]) -> dict[str, Data]:
         """Contents by name; one that is not there is left out. Raises KubeError."""
@@ -64,6 +69,19 @@ class ConfigMaps:
         self._contents.seen(key, obj)
         if obj is None:
             self._kept.pop(key, None)
+
+    def recall(self, namespace: str, told: object) -> None:
+        """What a line's status says of them, as it was read."""
+        for each in told if isinstance(told, list) else ():
+            with contextlib.suppress(ValidationError):
+                known = ContentsSeen.model_validate(each)
+                self._contents.recall(f"{namespace}/{known.name}", known.mark, known.since)
+
+    def seen(self, namespace: str, names: Iterable[str]) -> tuple[ContentsSeen, ...]:
+        """What a line's status is to say of them."""
+        known = ((name, self._contents.last(f"{namespace}/{name}")) for name in sorted(names))
+        told = (ContentsSeen(name=name, mark=last[0], since=last[1]) for name, last in known if last and last[1])
+        return tuple(itertools.islice(told, MOST_CONFIG_MAPS))
 
     def another_than(self, namespace: str, names: Iterable[str], needed: Iterable[str], at: str) -> str | None:
         """Which of these say something else now than at a moment (RFC 3339, in whole seconds), in words; None: none.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from prefillgate.api.kinds.line_status import ContentsSeen
 from prefillgate.api.kinds.names import PROFILE_ROLLOUT, PROMOTION_POLICY, REPLAY_SET, SERVING_LINE
 from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec
 from prefillgate.api.kinds.reading import read_spec
@@ -75,7 +76,7 @@ class ClusterObserver:
         self._concerned = Concerned(self._kinds)
         self._secrets = Secrets(kube, self._clock)
         self._policies = Policies()
-        self._config_maps = config_maps = ConfigMaps(kube, self._kinds["ConfigMap"], self._clock)
+        self._config_maps = config_maps = ConfigMaps(kube, self._kinds["ConfigMap"], settings.seal_key, self._clock)
         seconds = settings.sync_seconds
         self._workloads = Workloads(self._kinds, self._kin, config_maps, settings.seal_key, seconds)
         self._sorting = Sorting(config_maps, Services(kube, self._kinds, self._clock, seconds))
@@ -212,6 +213,7 @@ class ClusterObserver:
         troubles += wrong
         troubles += await self._support(key, spec)
         await self._kinds.whole(asked.namespace)
+        self._config_maps.recall(asked.namespace, (observed.snapshot.line.get("status") or {}).get("configMaps"))
         slots = [await self._workloads.slot(asked, slot) for slot in asked.slots]
         for each in slots:
             self._concerned.learn(key, each.uses)
@@ -232,11 +234,18 @@ class ClusterObserver:
             policy=None if policy is None else policy.seen,
             replay_set=None if replay_set is None else _set_seen(asked.spec, replay_set),
             slots=told,
+            config_maps=self._contents(asked.namespace, slots),
             roles=roles,
             baseline=arms[0],
             candidate=arms[1],
         )
         return Observed(snapshot, document, replay_set, ways)
+
+    def _contents(self, namespace: str, slots: Sequence[SlotFound]) -> tuple[ContentsSeen, ...] | None:
+        """What stands in the ConfigMaps of a line; None while not every slot can be read."""
+        keys = {key for each in slots for kind, key in each.uses if kind == "ConfigMap"}
+        names = (key.partition("/")[2] for key in keys)
+        return None if any(each.profile is None for each in slots) else self._config_maps.seen(namespace, names)
 
     async def _arms(
         self, key: str, asked: Asked, found: Arms
