@@ -176,12 +176,15 @@ def test_of_many_versions_and_of_many_that_are_gone_the_oldest_are_forgotten() -
         contents.seen(f"n/{n}", seen[0])
         contents.seen(f"n/{n}", None)
     contents.seen("n/2", seen[0])  # it is there again
+    contents.recall("n/1", None, MADE)
     assert contents.another("n/0", None, NOW) is None
     assert contents.another("n/1", seen[0]["dataDigest"], moment(NOW_SECONDS - 1)) is True
     for n in range(MOST_GONE):
         contents.seen(f"m/{n}", seen[0])
         contents.seen(f"m/{n}", None)
-    assert contents.another("n/1", None, NOW) is None
+    assert contents.last("n/1") is None
+    contents.recall("n/1", None, MADE)
+    assert contents.last("n/1") == (None, MADE)
     assert contents.another("n/2", seen[0]["dataDigest"], NOW) is False
     contents.seen("n/2", trims.stub(config_map(NEW, LATER)))  # of its namespace nothing is kept any more
     assert contents.another("n/2", seen[0]["dataDigest"], NOW) is False
@@ -230,6 +233,16 @@ async def test_the_same_made_anew_and_what_is_gone_are_known_after_a_restart() -
     back = await after_restart(gone, config_map(OLD, moment(NOW_SECONDS + 9000)))
     assert await back.is_another(moment(NOW_SECONDS + 8000), needed=False)
     assert not await back.is_another(moment(NOW_SECONDS + 9000), needed=False)
+
+
+async def test_who_saw_it_all_believes_itself() -> None:
+    leader, standby = World(config_map(OLD, MADE)), World(config_map(OLD, MADE))
+    for each in (leader, standby):
+        each.put(config_map({"X": "1"}, MADE, version="2"))
+    standby.maps.recall("prod", told_by(leader))
+    assert await standby.is_another(STARTED)
+    standby.put(config_map(OLD, MADE, moment(NOW_SECONDS + 60), "3"))
+    assert not await standby.is_another(STARTED)
 
 
 async def test_what_was_told_under_another_key_or_is_no_record_tells_nothing() -> None:
