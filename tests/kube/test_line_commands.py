@@ -254,10 +254,8 @@ async def test_an_earlier_rollout_is_explained_by_its_own_name(fake: FakeApi, ku
 async def test_the_lease_tells_whether_a_controller_lives(fake: FakeApi, kubeconfig: Path) -> None:
     put(fake, serving_line())
     never = await said(kubeconfig, "get", "-n", SPACE)
-    assert (
-        f"note: prod/chat: No controller has led in that namespace: there is no Lease {SYSTEM_NAMESPACE}/{LEASE}."
-        in (never.err)
-    )
+    missing = f"No controller has led: no Lease {SYSTEM_NAMESPACE}/{LEASE} (another: --controller-lease)."
+    assert f"note: prod/chat: {missing}\n" in never.err
     spec = {"holderIdentity": "x", "renewTime": "2020-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
     lease = {"metadata": {"name": LEASE}, "spec": spec}
     fake.store.create(fake._of(LEASES), "other", lease, Write("x"))
@@ -268,6 +266,33 @@ async def test_the_lease_tells_whether_a_controller_lives(fake: FakeApi, kubecon
     private.write_text(yaml.safe_dump(fake.kubeconfig(token="restricted")), encoding="utf-8")
     unknown = await said(private, "get", "-n", SPACE)
     assert (unknown.code, unknown.err) == (0, "")
+
+
+async def test_the_lease_of_a_controller_may_have_another_name(
+    fake: FakeApi, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(fake, serving_line())
+    spec = {"holderIdentity": "", "renewTime": "2020-01-01T00:00:00.000000Z"}
+    for name in (LEASE, "gate-two"):
+        fake.store.create(fake._of(LEASES), "other", {"metadata": {"name": name}, "spec": spec}, Write("x"))
+    here = ("-n", SPACE, "--controller-namespace", "other")
+    put(fake, rollout())
+    for words in (["get"], ["get", LINE], ["explain", LINE], ["explain", f"pro/{ROLLOUT}"]):
+        told = await said(kubeconfig, *words, *here, "--controller-lease", "gate-two")
+        assert "No controller leads now: the Lease other/gate-two was given back" in told.out + told.err
+        usual = await said(kubeconfig, *words, *here)
+        assert f"the Lease other/{LEASE} was given back" in usual.out + usual.err
+    odd = await said(kubeconfig, "get", "-n", SPACE, "--controller-lease", "..")
+    assert (odd.code, odd.out) == (2, "")
+    assert "--controller-lease: no name of an object (allowed: lower-case letters" in odd.err
+    odd = await said(kubeconfig, "get", "-n", SPACE, "--controller-namespace", "..")
+    assert odd.code == 2 and "--controller-namespace: no name of an object" in odd.err
+    monkeypatch.setenv("PREFILLGATE_CONTROLLER_NAMESPACE", "other")
+    monkeypatch.setenv("PREFILLGATE_CONTROLLER_LEASE", "gate-two")
+    assert "the Lease other/gate-two was given back" in (await said(kubeconfig, "get", "-n", SPACE)).err
+    store = tmp_path / "chat"
+    store.write_text("no store", encoding="utf-8")
+    assert str(store) in (await said(kubeconfig, "explain", str(store))).err, "variables make no store a line"
 
 
 async def test_a_name_that_is_not_there_is_answered_with_names_that_are(fake: FakeApi, kubeconfig: Path) -> None:

@@ -18,6 +18,7 @@ from prefillgate.report.words import UNKNOWN
 from tests.support.lines import condition, decided, rollout, serving_line
 
 NOW = seconds_of("2026-11-30T12:00:00Z") or 0.0
+NO_LEASE = "No controller has led: no Lease sys/lease (another: --controller-lease)."
 OVERRIDE = f"kubectl annotate profilerollout x prefillgate.io/override=rollback {'and its reason ' * 6}x"
 
 
@@ -173,7 +174,7 @@ def lease(renewed: str | None, holder: str | None = "host_1", duration: int | No
             lease("2026-11-30T11:55:00Z", ""),
             "No controller leads now: the Lease sys/lease was given back 5 min",
         ),
-        (LeaseSeen("sys/lease", False, {}), "No controller has led in that namespace: there is no Lease sys/lease."),
+        (LeaseSeen("sys/lease", False, {}), NO_LEASE),
         (lease(None), None),
     ],
 )
@@ -339,7 +340,7 @@ def test_the_table_has_a_row_for_each_line() -> None:
 def test_plain_data_has_null_where_the_status_says_nothing() -> None:
     facts = line_facts(seen(lease=LeaseSeen("sys/lease", False, {})))
     assert (facts["decision"], facts["prefills"], facts["rollout"]) == ("Hold", "2 bad of 10", "chat-5f2c1e9a")
-    assert facts["doubts"] == ["No controller has led in that namespace: there is no Lease sys/lease."]
+    assert facts["doubts"] == [NO_LEASE]
     assert facts["age_seconds"] == 183_600
     bare = line_facts(view_of({"metadata": {"name": "b"}}, None, None, NOW))
     assert {key for key, value in bare.items() if value is None} == {

@@ -26,7 +26,7 @@ else:  # older clicks know no type arguments
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
-CLUSTER_OPTIONS = ("namespace", "context", "kubeconfig", "controller_namespace")
+CLUSTER_OPTIONS = ("namespace", "context", "kubeconfig", "controller_namespace", "controller_lease")
 SHELL_SECONDS = 2.0  # longer than that nobody waits for a key
 LINE_PREFIXES = ("servingline/", "servinglines/", "sl/")
 ROLLOUT_PREFIXES = ("profilerollout/", "profilerollouts/", "pro/")
@@ -40,16 +40,15 @@ class Cluster:
     context: str | None = None
     kubeconfig: str | None = None
     controller_namespace: str | None = None
+    controller_lease: str | None = None
+    told: bool = False  # whether any of it was said to this command, not by a variable that holds for all of them
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> Cluster:
         """Take the options of `cluster_options` out of a command's."""
-        return cls(**{name: options.pop(name) for name in CLUSTER_OPTIONS})
-
-    @property
-    def told(self) -> bool:
-        """Whether anything was said."""
-        return any(getattr(self, name) is not None for name in CLUSTER_OPTIONS)
+        source = click.get_current_context().get_parameter_source
+        told = any(source(name) is click.core.ParameterSource.COMMANDLINE for name in CLUSTER_OPTIONS)
+        return cls(**{name: options.pop(name) for name in CLUSTER_OPTIONS}, told=told)
 
     def kubectl(self, namespace: str, *words: str) -> str:
         """The command for the same cluster and a namespace of it, to be copied."""
@@ -72,7 +71,8 @@ class LineName(_Text):
         """The lines that begin so; none where no cluster answers in time."""
         from click.shell_completion import CompletionItem
 
-        cluster = Cluster(**{name: ctx.params.get(name) for name in CLUSTER_OPTIONS})
+        given: dict[str, Any] = {name: ctx.params.get(name) for name in CLUSTER_OPTIONS}
+        cluster = Cluster(**given)
         try:
             names = speaking_to(cluster, lambda kube: _names(kube, cluster), hasty=True)
         except Exception:  # a shell that completes has no place for an error
@@ -95,9 +95,16 @@ def cluster_options(function: _F) -> _F:
     controller = click.option(
         "--controller-namespace",
         metavar="NAME",
+        envvar="PREFILLGATE_CONTROLLER_NAMESPACE",
         help="Where the controller stands, whose Lease shows that it lives.  [default: prefillgate]",
     )
-    return namespace(context(kubeconfig(controller(function))))
+    lease = click.option(
+        "--controller-lease",
+        metavar="NAME",
+        envvar="PREFILLGATE_CONTROLLER_LEASE",
+        help="That Lease, where the controller has another --lease-name.  [default: prefillgate-controller]",
+    )
+    return namespace(context(kubeconfig(controller(lease(function)))))
 
 
 def speaking_to(cluster: Cluster, ask: Callable[[Kube], Awaitable[_T]], *, hasty: bool = False) -> _T:
@@ -161,11 +168,17 @@ _NAMES = "lower-case letters, digits, hyphens and dots"
 
 
 async def lease_of(kube: Kube, cluster: Cluster) -> LeaseSeen | None:
-    """The controllers' Lease; None where it may not be read. Raises KubeError."""
-    from prefillgate.api.kinds.names import SYSTEM_NAMESPACE
+    """The controllers' Lease; None where it may not be read. Raises KubeError, and `BadInput` for no name of one."""
+    from prefillgate.api.kinds.names import LEASE, SYSTEM_NAMESPACE
     from prefillgate.kube.lines import find_lease
+    from prefillgate.kube.objects import LEASES, Ref
 
-    return await find_lease(kube, cluster.controller_namespace or SYSTEM_NAMESPACE)
+    name, namespace = cluster.controller_lease or LEASE, cluster.controller_namespace or SYSTEM_NAMESPACE
+    try:
+        return await find_lease(kube, Ref(LEASES, name, namespace))
+    except ValueError as error:  # of a name that would be a path
+        given = "--controller-lease" if cluster.controller_lease else "--controller-namespace"
+        raise BadInput(f"{given}: no name of an object (allowed: {_NAMES})") from error
 
 
 def kind_and_name(text: str) -> tuple[str, str]:

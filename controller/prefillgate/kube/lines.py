@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from prefillgate.api.kinds import names
 from prefillgate.kube.backoff import Backoff
 from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import Clock, SystemClock
 from prefillgate.kube.errors import Forbidden, Gone, KubeError, Terminal
 from prefillgate.kube.objects import (
-    LEASES,
     PROFILE_ROLLOUTS,
     SERVING_LINES,
     Object,
@@ -63,11 +61,11 @@ async def list_lines(kube: Kube, namespace: str | None) -> list[Object]:
     return sorted((await kube.list(Query(SERVING_LINES, namespace))).items, key=key_of)
 
 
-async def find_lease(kube: Kube, namespace: str) -> LeaseSeen | None:
+async def find_lease(kube: Kube, lease: Ref) -> LeaseSeen | None:
     """The controllers' Lease; None where these credentials may not read it. Raises KubeError."""
-    title = f"{namespace}/{names.LEASE}"
+    title = f"{lease.namespace}/{lease.name}"
     try:
-        found = await kube.find(Ref(LEASES, names.LEASE, namespace))
+        found = await kube.find(lease)
     except Forbidden:
         return None
     return LeaseSeen(title, found is not None, {} if found is None else _mapping(found, "spec"))

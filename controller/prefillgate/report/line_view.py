@@ -163,7 +163,7 @@ def _lease_doubts(lease: LeaseSeen | None, now: float) -> list[str]:
     if lease is None:
         return []
     if not lease.there:
-        return [f"No controller has led in that namespace: there is no Lease {lease.name}."]
+        return [f"No controller has led: no Lease {lease.name} (another: --controller-lease)."]
     renewed = seconds_of(lease.spec.get("renewTime"))
     ago = UNKNOWN if renewed is None else f"{span(max(0.0, now - renewed))} ago"
     if not lease.spec.get("holderIdentity"):
