@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from prefillgate.app import job_cluster
+from prefillgate.app import job_cluster, turns
+from prefillgate.app.job_process import Errand, _Replaying
 from prefillgate.app.metrics import Metrics
+from prefillgate.evidence.book_rows import Wait
+from prefillgate.kube.clock import SystemClock
 from prefillgate.kube.objects import JOBS
 from prefillgate.reconcile.snapshot import WorkSeen, WorkState
 from tests.support.fake_api import FakeApi, Fault
-from tests.support.jobs import USER, Here, begun, jobs_of, put
+from tests.support.jobs import TOKEN, USER, Here, begun, jobs_of, put
 from tests.support.manual_clock import until
 from tests.support.simulated import SimulatedServer, start_simulated
 from tests.support.works import LINE, LINE_UID, PROMOTED, ROLLOUT_UID, looks_of, order
@@ -200,6 +203,41 @@ async def test_a_run_that_is_over_in_its_store_needs_no_job(here: Here) -> None:
     here.start()
     await until(lambda: here.one().state is WorkState.ENDED)
     assert here.jobs() == [] and here.one().verdict is not None
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_what_a_job_waits_for_is_told_and_leaves_its_turn_to_others_once_that_takes_long(
+    most: int, fake: FakeApi, candidate: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "QUEUE_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(turns, "WAITS_LONG_SECONDS", 1.0)
+    times = {"idle_timeout_seconds": 600.0, "notice_after_seconds": 0.05}
+    with start_simulated(seed=1, text_seed=9, fault=["always-busy=1"]) as busy:
+        looks = looks_of(tmp_path, busy, candidate)
+        async with jobs_of(fake, looks, tmp_path, most_at_once=most, times=times) as here:
+            here.start()
+            await until(lambda: ("get", "jobs") in fake.calls)  # it is made, and looked at
+            errand, threads = Errand(order(), "prod/llm", TOKEN), here.room.works  # what runs in the Job
+            in_the_job = _Replaying(None, here.room.leading, threads, errand, asyncio.Event())  # type: ignore[arg-type]
+            if most == 1:
+                here.room.leading.book.keep_wait(Wait(ROLLOUT_UID, "LoadLimitReached", SystemClock().now()))
+                await until(lambda: here.one().waiting == "LoadLimitReached")
+                other = replace(looks, name="other", uid="two", rollouts=("second",))
+                here.works.start(order("second"), other.observed())
+                await until(lambda: here.jobs() == [NAME, "replay-second-7"])
+                here.works.stop(LINE_UID, ROLLOUT_UID, "The line is suspended.")
+                await until(lambda: here.jobs() == ["replay-second-7"])
+                await until(lambda: here.room.leading.book.wait(ROLLOUT_UID) is None)
+                return
+            threads.start(order(), looks.observed())
+            for waiting in ("WaitingForIdle", ""):
+                if not waiting:
+                    threads.stop(LINE_UID, ROLLOUT_UID, "to end its wait")
+                await here.room.until(lambda seen, waiting=waiting: seen.waiting == waiting)  # type: ignore[misc]
+                await in_the_job._say(here.room.one())
+                await until(lambda waiting=waiting: here.one().waiting == waiting)  # type: ignore[misc]
+                assert here.one().waiting_since == here.room.one().waiting_since
+            assert here.asked
 
 
 # -- turns

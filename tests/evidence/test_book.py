@@ -37,6 +37,7 @@ from prefillgate.evidence.book_rows import (
     Outcome,
     Replicates,
     Scaled,
+    Wait,
     Watch,
 )
 from prefillgate.evidence.book_tables import columns, insert, key_of, select, table_of, typed, values_of
@@ -213,7 +214,7 @@ def test_what_became_of_a_profile_is_kept_in_the_order_of_time_and_is_never_unsa
     assert book.fates("llm/chat")[0].outcome is Outcome.REJECTED
     assert book.fates("llm/other") == ()
     removes = [name for name in dir(book) if name.startswith(("drop", "end", "forget", "remove", "delete"))]
-    assert removes == ["drop_sent_notices", "end_scaled", "end_watch"]
+    assert removes == ["drop_sent_notices", "end_scaled", "end_wait", "end_watch"]
 
 
 def test_what_is_scaled_is_known_until_it_is_back(book):
@@ -582,3 +583,13 @@ def test_the_tables_are_the_rows_field_by_field():
         with pytest.raises(StoreDamaged):
             typed(Watch, wrong)
     assert issubclass(StoreFenced, StoreError)
+
+
+def test_what_a_replay_waits_for_is_the_last_that_was_said_until_it_ends(book):
+    assert book.wait("one") is None
+    book.keep_wait(Wait("one", "WaitingForIdle", 20.0))
+    book.keep_wait(Wait("two", "WaitingForServer", 25.0))
+    book.keep_wait(Wait("one", "LoadLimitReached", 30.0))
+    assert book.wait("one") == Wait("one", "LoadLimitReached", 30.0)
+    book.end_wait("one")
+    assert (book.wait("one"), book.wait("two")) == (None, Wait("two", "WaitingForServer", 25.0))

@@ -54,17 +54,18 @@ class JobHand:
         """Delete the Jobs of a replay, and wait until their pods are gone. Raises KubeError, `Stuck`."""
         await self._insisting(lambda: self._clear(key))
 
-    async def begin(self, wanted: JobWanted) -> None:
+    async def begin(self, wanted: JobWanted) -> bool:
         """Have that Job there and no other one of its replay: one that failed, that is being deleted or that has
-        another order is deleted first. Raises KubeError, `NoTemplate`, `Stuck`."""
+        another order is deleted first. Whether it was made now. Raises KubeError, `NoTemplate`, `Stuck`."""
         until = self.clock.monotonic() + STUCK_SECONDS
         while not await self._insisting(lambda: self._clear(wanted.order.key, wanted)):
             if await self._insisting(lambda: self._make(wanted)):
-                return
+                return True
             if self.clock.monotonic() >= until:
                 name, where = wanted.name, self.place.namespace
                 raise Stuck(f"a Job of another origin has the name of ours: kubectl delete job -n {where} {name}")
             await self._pause()
+        return False
 
     async def look(self, wanted: JobWanted) -> JobSeen | None:
         """How it stands; None where the API server does not say."""

@@ -22,6 +22,7 @@ from prefillgate.app.seams import Leading, Observed, Observer, Works
 from prefillgate.app.settings import Settings
 from prefillgate.app.work import ThreadWorks
 from prefillgate.evidence.book import open_book
+from prefillgate.evidence.book_rows import Wait
 from prefillgate.evidence.errors import StoreError
 from prefillgate.evidence.fence import Fence
 from prefillgate.kube.access import Where
@@ -67,13 +68,14 @@ async def replay(settings: Settings, errand: Errand, stop: asyncio.Event) -> int
             await asyncio.to_thread(leading.book.close)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Replaying:
     around: Surroundings
     leading: Leading
     works: Works
     errand: Errand
     woken: asyncio.Event
+    said: Wait | None = None  # what the book says that it waits for
 
     async def until_its_end(self, stop: asyncio.Event) -> int:
         eyes = observer(self.around)
@@ -137,7 +139,24 @@ class _Replaying:
             return NOT_NOW
         self.works.start(order, observed)
         seen = [each for each in self.works.seen(uid_of(observed.snapshot.line)) if each.key == order.key]
-        return _code(seen[0]) if seen else None
+        if not seen:
+            return None
+        await self._say(seen[0])
+        return _code(seen[0])
+
+    async def _say(self, seen: WorkSeen) -> None:
+        """Tell the controller what it waits for: by the book, which is all that both can write."""
+        since = seen.started_at if seen.waiting_since is None else seen.waiting_since
+        wait = Wait(seen.key, seen.waiting, since) if seen.waiting else None
+        if wait == self.said:
+            return
+        book = self.leading.book
+        with suppress(StoreError):  # else with the next look
+            if wait is None:
+                await asyncio.to_thread(book.end_wait, seen.key)
+            else:
+                await asyncio.to_thread(book.keep_wait, wait)
+            self.said = wait
 
 
 def _is_wanted(order: StartWork, observed: Observed) -> bool:

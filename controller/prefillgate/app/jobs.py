@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,6 +56,7 @@ class _Work:
     rows_at_failure: int = 0
     writing: bool = False  # a person's word is being written down
     leaves: bool = False  # for a thread
+    waits: str = ""  # what its store alone tells that it waits for
     met: bool = False  # what stood in its store before is known
 
     def begin(self, freed: Callable[[], None]) -> bool:
@@ -250,6 +252,7 @@ class JobWorks:
     async def _ending(self, work: _Work) -> None:
         """Its Jobs are gone; one that leaves for a thread is not known here any more."""
         await self._cleared(work)
+        await self._unsaid(work)
         key = (work.uid, work.seen.key)
         if work.leaves and self._works.get(key) is work:
             del self._works[key]
@@ -296,7 +299,8 @@ class JobWorks:
             if work.seen.state is WorkState.ENDED:
                 self.changed(work.line)
                 return
-            await self._hand.begin(wanted)
+            if await self._hand.begin(wanted):
+                await self._unsaid(work)
         except (KubeError, NoTemplate, Stuck) as error:
             self._failed(work, one_line(str(error), 1000), refused=isinstance(error, NoTemplate))
             return
@@ -304,6 +308,7 @@ class JobWorks:
             await self.clock.sleep(self.place.poll_seconds)
             seen = await self._hand.look(wanted)
             turned = await self._note(work)
+            turned = await self._hear(work) or turned
             if seen is not None and seen.ended:
                 break
             if turned:
@@ -327,6 +332,7 @@ class JobWorks:
 
     def _settled(self, work: _Work, seen: JobSeen) -> None:
         """Its Job is over: with an answer, or without."""
+        work.seen = replace(work.seen, waiting="", waiting_since=None)
         if work.seen.state is WorkState.ENDED:
             self.changed(work.line)
         elif not seen.there:
@@ -364,8 +370,8 @@ class JobWorks:
             return False
         if not work.met:  # nothing was made for it yet
             work.met, work.seen = True, replace(work.seen, before=None if found is None else found.verdict)
-        waited, runs = work.seen.waiting, work.seen.state is WorkState.RUNNING
-        if found is None or (found.rows == work.seen.rows and work.seen.run and (found.waits == waited or not runs)):
+        work.waits = "" if found is None else found.waits
+        if found is None or (found.rows == work.seen.rows and work.seen.run):
             return False
         before = work.seen.verdict
         goes_on = WorkState.BROKEN if work.seen.state is WorkState.ENDED else work.seen.state
@@ -381,11 +387,25 @@ class JobWorks:
             state=state,
             ended_at=ended_at,
         )
-        if runs and found.waits != waited:
-            since = self.clock.now() if found.waits else None
-            work.seen = replace(work.seen, waiting=found.waits, waiting_since=since)
-            return True
         return before is None or _words(before) != _words(found.verdict)
+
+    async def _hear(self, work: _Work) -> bool:
+        """What it waits for, as its Job says in the book, else as its store tells; whether that changed."""
+        try:
+            wait = await asyncio.to_thread(self.leading.book.wait, work.seen.key)
+        except StoreError:
+            return False
+        reason = work.waits if wait is None else wait.reason
+        if reason == work.seen.waiting or work.seen.state is not WorkState.RUNNING:
+            return False
+        since = None if not reason else self.clock.now() if wait is None else wait.since
+        work.seen = replace(work.seen, waiting=reason, waiting_since=since)
+        return True
+
+    async def _unsaid(self, work: _Work) -> None:
+        """What an earlier Job of it said is of no use."""
+        with suppress(StoreError):
+            await asyncio.to_thread(self.leading.book.end_wait, work.seen.key)
 
 
 def _heard(sweeping: asyncio.Task[None]) -> None:

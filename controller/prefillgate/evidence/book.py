@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from prefillgate.api.store_address import StoreAddress
 from prefillgate.evidence.book_link import Ask, Link, Rows
-from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Load, Notice, Replicates, Scaled, Watch
+from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Load, Notice, Replicates, Scaled, Wait, Watch
 from prefillgate.evidence.book_tables import insert, select, typed, values_of
 from prefillgate.evidence.errors import StoreError, StoreRefused
 from prefillgate.evidence.fence import Fence
@@ -221,6 +221,20 @@ class Book:
     def scaled(self) -> tuple[Scaled, ...]:
         """All lines whose workloads are scaled."""
         return self._rows(Scaled, "ORDER BY line")
+
+    # -- waits
+
+    def keep_wait(self, wait: Wait) -> None:
+        """What a replay waits for now."""
+        self._keep(wait, update=True)
+
+    def end_wait(self, work: str) -> None:
+        """It waits for nothing."""
+        self._change("DELETE FROM book.waits WHERE work = :work", work=work)
+
+    def wait(self, work: str) -> Wait | None:
+        """What it waits for; None: nothing that is known."""
+        return next(iter(self._rows(Wait, "WHERE work = :work", work=work)), None)
 
     # --
 

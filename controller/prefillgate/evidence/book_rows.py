@@ -118,3 +118,12 @@ class Watch:
     next_at: float
     last_at: float | None = None
     last_run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a replay in a process of its own waits for, as a reason of the condition Screened, and since when."""
+
+    work: str
+    reason: str
+    since: float

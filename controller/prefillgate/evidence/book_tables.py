@@ -24,6 +24,7 @@ from prefillgate.evidence.book_rows import (
     Outcome,
     Replicates,
     Scaled,
+    Wait,
     Watch,
 )
 from prefillgate.evidence.errors import RESTORE, StoreDamaged, StoreVersion
@@ -41,6 +42,7 @@ _KEYS: dict[type, tuple[str, str]] = {
     Floor: ("floors", "line, baseline, replay_set_sha256"),
     Watch: ("watches", "line"),
     Load: ("loads", "line, at, work"),
+    Wait: ("waits", "work"),
     Scaled: ("scaled", "line"),
 }
 
