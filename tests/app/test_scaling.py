@@ -526,3 +526,21 @@ async def test_a_look_puts_back_what_an_earlier_replay_left(stripped: bool, clus
     async with room(tmp_path / "store", scaling=holds) as one:
         one.works.looked(replace(observed, snapshot=replace(observed.snapshot, line=seen)))
         await until(lambda: cluster.replicas == (1, 0))
+
+
+@pytest.mark.parametrize(("kind", "goes_on"), [(WorkKind.JUDGE, True), (WorkKind.FLOOR, False)])
+async def test_a_look_leaves_what_is_scaled_to_a_replay_that_goes_on_with_it(
+    kind: WorkKind, goes_on: bool, cluster: Cluster, tmp_path: Path
+) -> None:
+    await swapped(cluster.holds())  # and killed
+    observed = asked(tmp_path).observed
+    seen = replace(observed, snapshot=replace(observed.snapshot, line=cluster.line()))
+    uid = str(cluster.line()["metadata"]["uid"])
+    async with room(tmp_path / "store", scaling=cluster.holds()) as one:
+        with at_work(kind, tmp_path) as replay:
+            one.works._replays[uid, "a key"] = replay
+            one.works.looked(seen)
+            if not goes_on:
+                await until(lambda: cluster.replicas == (1, 0))
+            await asyncio.sleep(0.1)
+            assert cluster.replicas == ((0, 1) if goes_on else (1, 0))

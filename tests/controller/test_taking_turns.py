@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from prefillgate.api.kinds.names import SCALED
-from tests.support.cluster.api import Object, condition
+from tests.support.cluster.api import Object, condition, wait_for
 from tests.support.cluster.audit import Entry
 from tests.support.cluster.fixtures import Namespace
 from tests.support.cluster.gated import GatedLine, answer, cells_of, reason
@@ -17,6 +18,7 @@ from tests.support.cluster.users import GATE
 
 ALWAYS = {"startTime": "00:00", "durationSeconds": 604_800}
 BLUE, GREEN = "blue", "green"
+SLOW = ("--prefill-ms", "5", "--time-scale", "1")  # a replay is still at work when it is looked at
 
 
 @pytest.fixture
@@ -144,6 +146,56 @@ def test_what_a_killed_controller_left_scaled_is_put_back_or_gone_on_with(line: 
     line.until(lambda: SCALED not in line.line()["metadata"].get("annotations", {}))
     line.apply(**sequential(ALWAYS))
     assert answer(line.decided()) == ("Promote", "Allowed", "Refused")
+
+
+def test_a_rollout_that_takes_the_place_of_another_scales_nothing_before_all_is_back(line: GatedLine) -> None:
+    line.serve(BLUE, *SLOW, replicas=2)
+    line.serve(GREEN, *SLOW, "--seed", "2", replicas=0)
+    line.namespace.rolled_out(BLUE)
+    line.apply(**sequential(ALWAYS, downtime=False))
+    line.until(lambda: replicas(line, GREEN) == 1)
+    (first,) = line.rollouts()
+    other = json.dumps([{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--seed=3"}])
+    assert line.namespace.kubectl("patch", "deployment", GREEN, "--type=json", "-p", other).returncode == 0
+    rollout = line.decided(after=1)
+    assert rollout["metadata"]["name"] != first["metadata"]["name"]
+    assert answer(rollout) == ("Promote", "Allowed", "Refused")
+    line.until(lambda: SCALED not in line.line()["metadata"].get("annotations", {}))
+    now, counts = {BLUE: 2, GREEN: 0}, [(2, 0)]
+    for entry in scalings(line):
+        now[entry.name] = int(entry.request["spec"]["replicas"])
+        counts.append((now[BLUE], now[GREEN]))
+    assert set(counts) <= {(2, 0), (1, 0), (1, 1)}
+    assert counts.count((2, 0)) >= 3 and counts[-1] == (2, 0)  # the first one's end, and the last one's
+    assert (replicas(line, BLUE), replicas(line, GREEN)) == (2, 0)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_line_that_is_deleted_while_it_is_scaled_gets_its_production_back(line: GatedLine, killed: bool) -> None:
+    line.serve(BLUE, *SLOW)
+    line.serve(GREEN, *SLOW, "--seed", "2", replicas=0)
+    line.namespace.rolled_out(BLUE)
+    line.apply(**sequential(ALWAYS))
+    line.until(lambda: replicas(line, GREEN) == 1)
+    if killed:
+        line.gate.kill9()
+    assert line.namespace.kubectl("delete", "servingline", line.name, "--timeout=20s").returncode == 0
+    if killed:
+        assert (replicas(line, BLUE), replicas(line, GREEN)) == (0, 1)
+        line.gate.start()
+    line.until(lambda: (replicas(line, BLUE), replicas(line, GREEN)) == (1, 0))
+
+
+def test_a_namespace_that_is_deleted_while_its_line_is_scaled_goes(line: GatedLine) -> None:
+    line.serve(BLUE, *SLOW)
+    line.serve(GREEN, *SLOW, "--seed", "2", replicas=0)
+    line.namespace.rolled_out(BLUE)
+    line.apply(**sequential(ALWAYS))
+    line.until(lambda: replicas(line, GREEN) == 1)
+    space = line.namespace.name
+    assert line.namespace.kubectl("delete", "namespace", space, "--timeout=100s").returncode == 0
+    told = line.gate.log(about=f"replicas of {space}/{line.name}")
+    wait_for(lambda: not told or line.gate.log(about=told[-1]["about"])[-1]["event"] == "trouble_over")
 
 
 def test_a_count_that_somebody_else_sets_meanwhile_is_left_alone(line: GatedLine) -> None:

@@ -151,7 +151,8 @@ def made_namespace(cluster: Cluster, name: str) -> Iterator[Namespace]:
     admin.wait(path_of("configmaps", "kube-root-ca.crt", name), bool)
     yield Namespace(name, cluster)
     _end_pods(admin, name)
-    admin.delete(path_of("namespaces", name))  # what is left of it goes by itself, some seconds later
+    if any(each["metadata"]["name"] == name for each in admin.items(path_of("namespaces"))):
+        admin.delete(path_of("namespaces", name))  # what is left of it goes by itself, some seconds later
 
 
 def _end_pods(admin: Api, namespace: str) -> None:
