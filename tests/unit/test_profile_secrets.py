@@ -75,6 +75,15 @@ def additional(value: dict[str, Any]) -> Profile:
     return profile(VLLM_IMAGE, "m", "--additional-config", json.dumps(value))
 
 
+def hook(text: str) -> dict[str, Any]:
+    return {"lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", text]}}}}
+
+
+def volume(given_: dict[str, Any]) -> Profile:
+    held = container(volumeMounts=[{"name": "v", "mountPath": "/v"}])
+    return profile_of(deployment(pod_spec(held, volumes=[{"name": "v", **given_}])), sources())
+
+
 def script(text: str) -> Profile:
     return profile(LLAMA_IMAGE if "llama-server" in text else "own/e", text, command=SH)
 
@@ -226,6 +235,17 @@ PLACES: dict[str, Callable[[str], Profile]] = {
     "two URLs": lambda k: llama(**env("REDIS", f"redis://a:1,redis://u:{k}@h:1")),
     "parameter of a URL": lambda k: llama("-mu", f"https://h/a?x=1;access_token_2={k}"),
     "fragment of a URL": lambda k: llama("-mu", f"https://h/a#token={k}"),
+    "hook after start": lambda k: llama(**hook(f"curl -u me:{k} h; echo {k} | login")),
+    "here-document of a hook": lambda k: llama(**hook(f"cat >/c <<E\nauth:\n  value: {k}\nE\n")),
+    "attribute of a volume": lambda k: volume({"csi": {"driver": "d", "volumeAttributes": {"apiKey2": k}}}),
+    "attribute of a volume, deeper": lambda k: volume({"csi": {"driver": "d", "credentials": {"a": {"b": k}}}}),
+    "storage annotation": lambda k: profile_of(
+        deployment(
+            pod_spec(container()),
+            metadata={"annotations": {"internal.serving.kserve.io/storage-initializer-sourceuri": f"s3://a:{k}@b/c"}},
+        ),
+        sources(),
+    ),
     "node selector": lambda k: keyed("other-key-1", nodeSelector={"token": k}),
     "by its shape": lambda k: llama(**env("A", "hf_" + (k.encode().hex() * 3)[:40])),
     "inline": lambda k: inline_profile(

@@ -35,13 +35,14 @@ _OTHER_WORDS = frozenset({"bypass", "compass"})
 _HARMLESS = re.compile(
     r"_(?:pass_config|(?:forward|pre|post|single|multi|first|second|max|num|n)_pass|pass_(?:through|manager)"
     r"|(?:past_)?key_values?|(?:num_)?key_(?:heads?|head_dim|dim|length|length_mla|norm|proj|cache|quant|scales?)"
-    r"|routing_key|cache_key|hash_key"
+    r"|routing_key|cache_key|hash_key|storage_spec_key|secret_(?:name|namespace|provider_class)"
     r"|(?:bos|eos|eot|eom|pad|unk|sep|cls|mask|stop|start|end|think|special|image|audio|video|vision|fim)_tokens?"
     r"|(?:added|suppress|bad)_tokens|tokens?_(?:map|embd|embedding|embeddings|type|types|buckets|tree))(?=_)"
 )
 # Numbers stand under these, and whoever keeps a credential there is not believed to keep a number.
 _COUNTED = re.compile(r"_(?:max|min|num|n|per|output|input|prompt|draft|first|last|next|implicit)_token(?=_)")
-_PLACES = frozenset({"file", "files", "filename", "path", "paths", "dir", "directory", "folder"})
+# Where something stands, or the object that holds it: `--ssl-keyfile`, `secretRef.name`.
+_PLACES = frozenset({"file", "files", "filename", "path", "paths", "dir", "directory", "folder", "ref", "refs"})
 _STATES = frozenset({"", "on", "off", "true", "false", "null", "none"})
 _NUMBERS = re.compile(r"[\d\s.,:;eE+\-\[\](){}\"']*")
 

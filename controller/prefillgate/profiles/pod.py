@@ -243,7 +243,10 @@ def learn(raw: Raw, sealing: Sealing) -> None:
         sealing.learn_words(words)
     containers: list[Raw | Beside] = [raw, *raw.others]
     for each in containers:
-        sealing.learn_words(each.start.hook[1] if each.start.hook is not None else ())
+        hook = each.start.hook[1] if each.start.hook is not None else ()
+        sealing.learn_words(hook)
+        for text in hook:
+            _learn_documents(text, sealing)
         for volume in each.mounts.volumes:
             sealing.learn_all(volume.more)
     for name, value in raw.storage:
