@@ -376,6 +376,28 @@ async def test_watch_ends_with_the_code_of_the_answer(
             assert f"  {decision['verdict'].upper()} ({decision['reason']}" in out.decode()
 
 
+async def test_a_rollout_about_profiles_that_are_gone_is_no_answer_unless_it_is_asked_for(
+    fake: FakeApi, kubeconfig: Path
+) -> None:
+    put(fake, promoted("chat-older", candidate=profile("4")))
+    done = {"conditions": [condition("Succeeded", "False", "RollbackAllowed")], "decision": decided("Rollback")}
+    put(fake, rollout(candidate=profile("3"), endedAt="2026-11-30T10:00:00Z", **done))
+    told = (await said(kubeconfig, "explain", LINE, "-n", SPACE)).out
+    assert told.startswith("NO ROLLOUT  prod/chat\n") and "the candidate 444444444444 is not judged yet" in told
+    assert f"What rollout {ROLLOUT} said of 333333333333 (rollback, ended " in told and "annotate" not in told
+    named = (await said(kubeconfig, "explain", f"pro/{ROLLOUT}", "-n", SPACE)).out
+    assert named.startswith(f"ROLLBACK  prod/chat  rollout {ROLLOUT}\n") and "said of 333333333333" in named
+    async with begun(kubeconfig, "watch", LINE, "-n", SPACE) as process:
+        await line_with(process.stdout, "there is no rollout yet: the candidate 444444444444 is not judged yet")
+        put(fake, rollout("chat-2", candidate=profile("4"), conditions=RUNNING, decision=None))
+        put(fake, promoted("chat-older", candidate=profile("4"), currentRollout="chat-2"))
+        await line_with(process.stdout, "rollout chat-2")
+        # the workload of what it follows is gone in the moment of the answer
+        put(fake, promoted("chat-older", candidate=profile("5"), currentRollout="chat-2"))
+        put(fake, rollout("chat-2", candidate=profile("4"), endedAt="2026-11-30T11:00:00Z", **done))
+        assert await asyncio.wait_for(process.wait(), 60) == 20
+
+
 async def test_watch_goes_on_where_another_rollout_takes_the_place(fake: FakeApi, kubeconfig: Path) -> None:
     put(fake, serving_line())
     put(fake, rollout(conditions=RUNNING, decision=None))

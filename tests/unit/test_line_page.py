@@ -370,3 +370,64 @@ def test_statuses_with_every_field_are_read() -> None:
     """Otherwise the tests above would be about empty ones."""
     assert ServingLineStatus.model_validate(serving_line()["status"]).floor is not None
     assert ProfileRolloutStatus.model_validate(rollout()["status"]).counts is not None
+
+
+def of_digest(digit: str, **more: Any) -> dict[str, Any]:
+    return {"digest": f"sha256:{digit * 64}", "writtenDigest": f"sha256:{digit * 64}", "name": digit * 12, **more}
+
+
+def elsewhere(line: dict[str, Any], **status: Any) -> LineView:
+    """A line with that status beside a rollout of 1 -> 2 that has ended with Promote."""
+    given = {"candidate": of_digest("2"), "endedAt": "2026-11-30T10:00:00Z", "decision": decided("Promote"), **status}
+    line = {"promotedProfile": {**of_digest("1"), "since": "2026-11-01T08:30:00Z", "how": "FirstSeen"}, **line}
+    return seen(serving_line(**line), rollout(**given))
+
+
+PAST = (
+    "What rollout chat-5f2c1e9a said of 222222222222 (promote, ended 2 h 0 min ago) is past: "
+    "this line neither has nor serves that profile now."
+)
+
+
+def test_a_rollout_about_a_profile_that_the_line_has_no_more_is_past() -> None:
+    view = elsewhere({"candidate": of_digest("3"), "decision": None, "watch": None})
+    assert view.is_past and view.doubts == (PAST,) and view.rollout is not None
+    assert view.of_now.rollout is None and view.of_now.doubts == (PAST,)
+    told = page(view.of_now, override="")
+    assert told.startswith("NO ROLLOUT  prod/chat\n")
+    assert "decision        the candidate 333333333333 is not judged yet\n" in told
+    assert "Promote it is" not in told and "prefills" not in told.split("note")[0]
+    assert page(view).startswith("PROMOTE  prod/chat  rollout chat-5f2c1e9a\n"), (
+        "of a rollout that was asked for by name"
+    )
+    alone = elsewhere({"candidate": None, "decision": None, "watch": None})
+    assert "decision        no candidate is judged\n" in page(alone.of_now)
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ({"candidate": of_digest("2")}, {}),
+        ({"candidate": of_digest("3", writtenDigest=f"sha256:{'2' * 64}")}, {}),
+        ({"candidate": None, "promotedProfile": {**of_digest("2"), "since": "x", "how": "Promoted"}}, {}),
+        ({"candidate": None, "promotedProfile": None}, {}),
+        ({"candidate": of_digest("3")}, {"endedAt": None}),
+        ({"candidate": of_digest("3")}, {"candidate": None}),
+    ],
+)
+def test_a_rollout_about_what_the_line_has_or_of_which_that_is_not_known_is_not_past(
+    line: dict[str, Any], status: dict[str, Any]
+) -> None:
+    view = elsewhere(line, **status)
+    assert not view.is_past and view.of_now is view and PAST not in view.doubts
+    assert page(view.of_now).startswith("PROMOTE  prod/chat  rollout chat-5f2c1e9a\n")
+
+
+def test_beside_a_rollout_that_is_past_the_watch_of_what_serves_is_told() -> None:
+    alarm = {"number": 1, "outcome": "Alarm", "alarm": True, "prefills": 8, "badPrefills": 3}
+    line = {"candidate": of_digest("3"), "decision": "Rollback", "promotion": "Blocked", "rollback": "Allowed"}
+    told = page(elsewhere({**line, "watch": alarm}).of_now)
+    assert told.startswith("ROLLBACK  prod/chat\n")
+    assert "rollback        Allowed of the promoted profile, by its watch\n" in told
+    told = page(elsewhere({**line, "decision": None, "watch": alarm}).of_now)
+    assert told.startswith("ALARM  prod/chat\n") and "by its watch" not in told

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from prefillgate.cli.cluster import LINE, Cluster, cluster_options, speaking_to, viewed, wanted
+from prefillgate.cli.cluster import LINE, Cluster, cluster_options, kind_and_name, speaking_to, viewed, wanted
 
 
 @click.command(name="explain")
@@ -31,6 +31,8 @@ def explain(line: str, cluster: Cluster) -> int:
 
     found, lease = speaking_to(cluster, lambda kube: wanted(kube, cluster, line))
     view = viewed(found, lease)
+    if kind_and_name(line)[0] == "line":  # a rollout that is named is told, and that it is past
+        view = view.of_now
     commands = (
         override_command(view, cluster, found.rollout),
         withdraw_command(view, cluster),

@@ -56,6 +56,9 @@ async def _followed(kube: Kube, cluster: Cluster, name: str, newer: bool, as_jso
     async with LineFollower(kube, ref, _outage) as follower:
         while (found := await follower.next()) is not None:
             view = viewed(found, lease if before is None else None)
+            followed = None if before is None or before.rollout is None else before.rollout.name
+            if view.rollout is not None and view.rollout.name != followed:
+                view = view.of_now  # of one that was followed the answer counts, wherever its candidate is by then
             _tell(view, changes(before, view), as_json)
             before = view
             decided = answer(view)

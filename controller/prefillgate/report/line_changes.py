@@ -33,7 +33,13 @@ def _rollout_changes(before: LineView | None, now: LineView) -> Iterator[str]:
     earlier = None if before is None else before.rollout
     if now.rollout is None:
         if before is None or earlier is not None:
-            yield "there is no rollout yet: no new candidate was seen"
+            candidate = now.status.candidate
+            seen = (
+                "no new candidate was seen"
+                if candidate is None
+                else f"the candidate {candidate.name} is not judged yet"
+            )
+            yield f"there is no rollout yet: {seen}"
         return
     if earlier is not None and earlier.name == now.rollout.name:
         return

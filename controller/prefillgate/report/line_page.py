@@ -66,8 +66,9 @@ def render_line_page(view: LineView, page: LinePage) -> str:
 
 def headline(view: LineView) -> str:
     """What it begins with: PROMOTE, HOLD, ROLLBACK, CONTINUE, ALARM, ERROR, UNKNOWN or NO ROLLOUT."""
-    if view.rollout is None:
-        return "NO ROLLOUT"
+    if view.rollout is None:  # the watch of what is in production may have said something
+        alarmed = view.status.watch is not None and view.status.watch.alarm
+        return "ROLLBACK" if view.status.decision == "Rollback" else "ALARM" if alarmed else "NO ROLLOUT"
     decision = view.rollout.status.decision
     if decision is None:
         return UNKNOWN.upper()
@@ -85,8 +86,12 @@ def _head(view: LineView, page: LinePage, paper: Paper) -> list[str]:
     title = cut(f"{one_line(view.title)}{about}", paper.width - len(word) - 2)
     lines = [f"{paint(word, palette.bold + colour, palette)}  {title}"]
     if decision is None:
-        unknown = "no candidate is judged" if view.rollout is None else f"{UNKNOWN}: nothing was measured yet"
-        return [*lines, *paper.field("decision", unknown, 1), *_stage(view, paper)]
+        return [
+            *lines,
+            *paper.field("decision", _undecided(view), 1),
+            *_of_the_watch(view, paper),
+            *_stage(view, paper),
+        ]
     when = "" if decision.at is None else f", {view.ago(decision.at)}"
     return [
         *lines,
@@ -96,6 +101,19 @@ def _head(view: LineView, page: LinePage, paper: Paper) -> list[str]:
         *paper.field("cause", decision.cause, 1),
         *_stage(view, paper),
     ]
+
+
+def _undecided(view: LineView) -> str:
+    if view.rollout is not None:
+        return f"{UNKNOWN}: nothing was measured yet"
+    candidate = view.status.candidate
+    return "no candidate is judged" if candidate is None else f"the candidate {candidate.name} is not judged yet"
+
+
+def _of_the_watch(view: LineView, paper: Paper) -> list[str]:
+    if view.rollout is not None or view.status.decision != "Rollback":
+        return []
+    return paper.field("rollback", f"{view.status.rollback or UNKNOWN} of the promoted profile, by its watch", 1)
 
 
 def _stage(view: LineView, paper: Paper) -> list[str]:

@@ -6,7 +6,7 @@ What the status does not say is unknown. How old it is is told too: a status tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -85,6 +85,18 @@ class LineView:
         return candidate is not None and candidate.digest == profile.digest
 
     @property
+    def is_past(self) -> bool:
+        """Whether the rollout has ended and is about a candidate that the line neither has nor serves any more."""
+        told = None if self.rollout is None or self.rollout.status.ended_at is None else self.rollout.status.candidate
+        here = [each for each in (self.status.candidate, self.status.promoted_profile) if each is not None]
+        return told is not None and bool(here) and not any(_same(told, each) for each in here)
+
+    @property
+    def of_now(self) -> LineView:
+        """The line without a rollout that is past: what that one allowed is not allowed now."""
+        return replace(self, rollout=None) if self.is_past else self
+
+    @property
     def not_well(self) -> list[ConditionModel]:
         """Conditions that a person should know of: what the table of reasons warns of, and what it does not know."""
         return [each for each in self.conditions if not self._is_answered(each) and _warns(each)]
@@ -118,7 +130,7 @@ def view_of(
     elif status.current_rollout is not None and not alone:
         doubts.append(f"The rollout {status.current_rollout} that the status names is not there (any more).")
     metadata, spec = _mapping(line, "metadata"), _mapping(line, "spec")
-    return LineView(
+    view = LineView(
         namespace=str(metadata.get("namespace", "")),
         name=str(metadata.get("name", "")),
         now=now,
@@ -128,6 +140,23 @@ def view_of(
         doubts=tuple(doubts),
         modes=tuple(_modes(spec)),
     )
+    return replace(view, doubts=(*view.doubts, *_past(view)))
+
+
+def _past(view: LineView) -> Iterable[str]:
+    if view.rollout is not None and view.is_past:
+        of, decision = view.rollout.status.candidate, view.rollout.status.decision
+        word = UNKNOWN if decision is None else decision.verdict.lower()
+        about = "" if of is None else f" of {of.name or of.digest[7:19]}"
+        yield (
+            f"What rollout {view.rollout.name} said{about} ({word}, ended {view.ago(view.rollout.status.ended_at)}) is "
+            "past: this line neither has nor serves that profile now."
+        )
+
+
+def _same(one: ProfileSeen, other: ProfileSeen) -> bool:
+    written = one.written_digest is not None and one.written_digest == other.written_digest
+    return one.digest == other.digest or written
 
 
 def rollout_of(rollout: Object) -> RolloutView:
