@@ -146,6 +146,25 @@ def test_after_the_controller_died_its_job_is_replaced_and_goes_on_where_it_stoo
     assert_nothing_twice(line, rollout, struck=1 + floor)
 
 
+def test_a_rollout_goes_from_its_job_to_the_controller_and_back_and_no_two_are_at_work_at_once(
+    line: GatedLine, controller: InAPod
+) -> None:
+    line.serve_both(SLOW)
+    line.apply(runner="Job")
+    floor = line.ready()["status"]["floor"]["prefills"]
+    line.serve("green", *SLOW, "--seed", "2")
+    line.until(lambda: len(line.truth("green")) >= 3)
+    line.apply(runner="Controller")
+    line.until(lambda: controller.jobs() == [])
+    there = len(line.truth("green"))
+    line.until(lambda: len(line.truth("green")) >= there + 2)
+    line.apply(runner="Job")
+    line.until(controller.jobs)
+    rollout = line.decided(seconds=180)
+    assert answer(rollout) == ("Promote", "Allowed", "Refused")
+    assert_nothing_twice(line, rollout, struck=2 + floor)
+
+
 def test_a_persons_word_is_written_into_the_evidence_that_a_job_writes(line: GatedLine, controller: InAPod) -> None:
     line.serve_both(SLOW)
     line.apply(runner="Job")
