@@ -23,14 +23,16 @@ _LETTERS = {
     "mysqldump": "p",
     "mariadb": "p",
     "login": "p",
+    "mc": "",
 }
+_LOGINS = frozenset({"vault login"})  # what follows is a token, where it is no flag
 _LONG = frozenset({"--user", "--proxy-user"})  # of curl: name and password
 _FIELD = re.compile(r"[\"'{,]*([A-Za-z_][\w.-]{0,127})[\"']?:")
 _BEFORE_NAME = re.compile(r"[/?&;,{(\[\"':\s]")
 _REFERENCE = re.compile(r"[\"']?\$(\w+|\{\w+\}|\(\w+\))[\"']?")
 _VALUE = r"(?:(?P<quote>[\"'])(?P<quoted>[^\"'\n]{1,4096})(?P=quote)|[\"']?(?P<value>[^\s\"',;&]{1,4096}))"
 _NAME = r"(?<![\w./$@-])-{0,2}(?P<name>[A-Za-z_][\w.-]{0,127})"
-PAIR = re.compile(rf"{_NAME}[\"']?(?:\s{{0,4}}=\s{{0,4}}|\s{{0,4}}:\s{{1,4}}|[\"']\s?:\s?){_VALUE}")
+PAIR = re.compile(rf"{_NAME}[\"']?\]?(?:\s{{0,4}}=\s{{0,4}}|\s{{0,4}}:\s{{1,4}}|[\"']\s?:\s?){_VALUE}")
 TIGHT = re.compile(rf"{_NAME}:(?!\d{{1,5}}(?!\w))(?P<value>[^\s\"',;&/]{{1,4096}})")  # a number is a port
 LINE = re.compile(
     r"(?m)^[ \t]{0,64}(?:-[ \t]{1,8})?[\"']?(?P<name>[A-Za-z_][\w.-]{0,127})[\"']?[ \t]{0,8}:[ \t]{1,8}"
@@ -39,6 +41,7 @@ LINE = re.compile(
 FLAG = re.compile(
     r"(?<![\w-])(?P<name>--?[A-Za-z][\w.-]{0,127})(?:=|\s{1,8})(?P<quote>[\"'])(?P<quoted>[^\"'\n]{1,4096})(?P=quote)"
 )
+CALL = re.compile(r"\b(?P<name>login)\(\s{0,8}[\"'](?P<value>[^\"'\n]{1,4096})[\"']")  # of huggingface_hub, in Python
 _DOCUMENT = re.compile(r"<<-?[ \t]{0,8}[\"']?(\w{1,64})[\"']?[^\n]{0,256}\n")
 MOST_DOCUMENTS = 64
 _COMMAND = re.compile(r"[^|;&\n<>]+")
@@ -55,7 +58,8 @@ def has_blank(text: str) -> bool:
 
 def named(words: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Every word with the name that it stands under: its own before `=`, else the flag or the `name:` before it."""
-    flag = program = ""
+    flag = program = before = ""
+    left = 0  # words behind the URL of `mc alias set NAME URL KEY SECRET` that are to come
     for word in words:
         bare = word.strip("\"'")
         if has_blank(word):
@@ -73,8 +77,18 @@ def named(words: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield flag, bare
             yield flag, word
         yield from _attached(program, bare)
-        if not (flag and bare.lower() in _SCHEMES):
+        if left and bare:
+            left -= 1
+            yield PASSWORD, word
+        elif program == "mc" and bare.startswith("http"):
+            left = 2
+        if before == "set" and word[:1] != "-" and not equals:  # `aws configure set NAME X`
+            flag = word
+        elif f"{before} {base}" in _LOGINS:
+            flag = PASSWORD
+        elif not (flag and bare.lower() in _SCHEMES):
             flag = _flag_of(program, bare, equals)
+        before = base
 
 
 def _short(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import tomllib
 from typing import Any
 
 import yaml
@@ -47,6 +48,19 @@ def load_documents(text: str) -> list[Any]:
         raise ConfigProblem(f"not YAML{where}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigProblem("not YAML") from error
+
+
+def load_sections(text: str) -> Any:
+    """The fields of a TOML or an INI file by section. Raises `ConfigProblem`."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError):
+        parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        raise ConfigProblem("neither TOML nor INI") from error
+    return {section: dict(parser.items(section)) for section in parser.sections()}
 
 
 def read_yaml_config(text: str, origin: str, into: Collected) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prefillgate.profiles.commands import documents, has_blank
-from prefillgate.profiles.config_files import ConfigProblem, load_yaml, read_presets, read_yaml_config
+from prefillgate.profiles.config_files import ConfigProblem, load_sections, load_yaml, read_presets, read_yaml_config
 from prefillgate.profiles.environment import Variable, variables_of
 from prefillgate.profiles.fields import items, kind_of, mapping, text_of, texts
 from prefillgate.profiles.given import LONGEST_JSON, Collected, load_json, read_arguments, read_variable
@@ -266,11 +266,12 @@ def _learn_value(name: str, value: str, sealing: Sealing) -> None:
 
 
 def _learn_documents(text: str, sealing: Sealing) -> None:
-    """The fields of YAML in a variable, or in a here-document of a script."""
+    """The fields of YAML, TOML or INI in a variable, or in a here-document of a script."""
     for document in documents(text):
-        with contextlib.suppress(ConfigProblem):
-            if len(document) <= LONGEST_JSON and isinstance(loaded := load_yaml(document), Mapping):
-                sealing.learn_all(loaded)
+        for load in (load_yaml, load_sections) if len(document) <= LONGEST_JSON else ():
+            with contextlib.suppress(ConfigProblem):
+                loaded = load(document)
+                sealing.learn_all(loaded if isinstance(loaded, Mapping) else {})
 
 
 def is_listed(name: str, raw: Raw) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prefillgate.core.scrub import Scrubber
-from prefillgate.profiles.commands import FLAG, LINE, PAIR, TIGHT, has_blank, named, said, spoken
+from prefillgate.profiles.commands import CALL, FLAG, LINE, PAIR, PASSWORD, TIGHT, has_blank, named, said, spoken
 from prefillgate.profiles.credentials import is_state, named_so, plain_name, takes_credential
 from prefillgate.profiles.model import refused
 
@@ -117,9 +117,9 @@ class Sealing:
 
     def learn_text(self, text: str) -> None:
         """The same for what stands in a text as `name=value` or `name: value`."""
-        for pattern in (LINE, FLAG, PAIR):
+        for pattern in (LINE, FLAG, PAIR, CALL):
             for found in pattern.finditer(text):
-                self.learn(found["name"], found[_group(found)])
+                self.learn(PASSWORD if pattern is CALL else found["name"], found[_group(found)])
 
     def words(self, words: Iterable[str], piped: bool = False) -> list[str]:
         """Words of a command as they may stand in a profile; `piped` tells whether another one reads its output."""
@@ -159,7 +159,10 @@ class Sealing:
 
     def loose(self, text: str) -> str:
         """A value that may hold names and values of its own: `AccountName=a;AccountKey=X`, `user: a`."""
-        return self._named_in(self._named_in(self.text(text), PAIR), TIGHT)
+        text = self.text(text)
+        for pattern in (PAIR, TIGHT, CALL):
+            text = self._named_in(text, pattern)
+        return text
 
     def text(self, text: str) -> str:
         """`text` without credentials: those known by name, those in URLs and headers, and what looks like one."""
@@ -188,7 +191,7 @@ class Sealing:
     def _named_in(self, text: str, pattern: re.Pattern[str]) -> str:
         def put(found: re.Match[str]) -> str:
             group = _group(found)
-            value, name = found[group], found["name"]
+            value, name = found[group], PASSWORD if pattern is CALL else found["name"]
             if not self.seal.names_credential(name, value) or (pattern is TIGHT and not takes_credential(name)):
                 return found[0]
             start, end = found.start(group) - found.start(), found.end(group) - found.start()
