@@ -20,7 +20,7 @@ from tests.support import leftovers, programs
 from tests.support.namespace import FOLDERS
 
 # Longest first: a long test that starts last would run alone.
-PARALLEL = ("simulation", "evidence", "report", "project", "commands", "importing", "unit")
+PARALLEL = ("simulation", "evidence", "report", "project", "commands", "importing", "lines", "unit")
 REAL = ("demo", "first_hour", "engine", "contract")
 CLUSTER = FOLDERS  # a control plane is started once for a folder, and two at once would be slow
 LAST = "runner"  # many files, none of them long: the workers end at about the same time

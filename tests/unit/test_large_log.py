@@ -53,7 +53,7 @@ def made_cells(draw: st.DrawFn) -> Cell:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     st.lists(made_cells(), min_size=1, max_size=25),
     st.integers(0, 3),
@@ -108,7 +108,7 @@ def test_both_ways_doubt_the_same_requests(first: float | None) -> None:
     assert same(unsure)["claim"]["doubts"]["doubted"] == 20
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(made_cells(), min_size=1, max_size=25))
 def test_both_ways_give_the_same_answer_on_any_log_in_time_order(cells: list[Cell]) -> None:
     cells = [replace(each, started_at=START + place, request_id=None) for place, each in enumerate(cells)]
@@ -171,12 +171,12 @@ def test_a_log_of_thousands_is_the_same_in_whatever_order() -> None:
             cached_tokens=(cached := rng.choice([0, 0, 996])),
             processed_tokens=1000 - cached,
             prefill_ms=rng.uniform(1, 100) if cached else rng.uniform(500, 3000),
-            request_id=f"r{rng.randrange(3000)}",
+            request_id=f"r{rng.randrange(1500)}",
         )
-        for place in range(5000)
+        for place in range(2500)
     ]
     told = same(cells)
-    assert told["arms"][CANDIDATE]["copies"] > 500
+    assert told["arms"][CANDIDATE]["copies"] > 250
     unnumbered = [replace(each, request_id=None) for each in cells]
     assert same(rng.sample(unnumbered, len(cells)))["arms"] == same(unnumbered)["arms"]
     same(rng.sample(cells, len(cells)))

@@ -76,10 +76,12 @@ def test_a_newer_rollout_is_told_with_its_differences_and_its_own_answer() -> No
 
 
 def test_a_line_without_a_rollout_says_so_once() -> None:
-    line = serving_line(currentRollout=None)
-    none = view_of(line, None, None, 0.0)
+    none = view_of(serving_line(currentRollout=None, candidate=None), None, None, 0.0)
     assert changes(None, none) == ["there is no rollout yet: no new candidate was seen"]
     assert changes(none, none) == []
+    waits = view_of(serving_line(currentRollout=None), None, None, 0.0)
+    (told,) = changes(None, waits)
+    assert told.startswith("there is no rollout yet: the candidate ") and told.endswith(" is not judged yet")
 
 
 def test_a_doubt_is_told_when_it_arises() -> None:
