@@ -17,8 +17,8 @@ from prefillgate.reconcile.effects import EndWatch, KeepWatch, StartWork, StopWo
 from prefillgate.reconcile.naming import digest_in, watch_key
 from prefillgate.reconcile.question import question_of
 from prefillgate.reconcile.snapshot import ArmSeen, Slot, Trouble, WatchFound, WorkKind, WorkState
-from tests.support.line_world import HOLDS, PROMOTES, SOUND, SPEC, STANDARD, TWELVE, A, B, C, World, verdict
 from tests.lines.test_rereading import A2, B2, kept
+from tests.support.line_world import HOLDS, PROMOTES, SOUND, SPEC, STANDARD, TWELVE, A, B, C, World, verdict
 
 DAY = 86_400
 LINE = "team/chat/line-uid"

@@ -10,8 +10,8 @@ import pytest
 
 from prefillgate.profiles import Profile, Seal, Sources, model, profile_of, reading, reading_of
 from prefillgate.reconcile.snapshot import ArmSeen, Slot, WatchFound, WorkKind
-from tests.support.line_world import HOLDS, PROMOTES, SOUND, START, World
 from tests.lines.test_rereading import kept
+from tests.support.line_world import HOLDS, PROMOTES, SOUND, START, World
 
 KEY, OTHER_KEY = b"k1" * 16, b"k2" * 16
 CHAT = {"chat.jinja": "{{ messages }}"}

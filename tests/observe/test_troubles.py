@@ -44,6 +44,7 @@ THERE: tuple[Object, ...] = (
     secret("unlabelled", usable=False, key=PLANTED),
     secret("labelled", key=PLANTED, blank=f"{PLANTED} {PLANTED}"),
     policy("impossible", marginPercent=10, budgetPrefills=2),
+    policy("misspelt", marginPercent=10, flags=[{"name": "bad", "checks": ["nope"]}]),
     replay_set("gone", configMap={"name": "gone"}),
     replay_set("no-key", configMap={"name": "cases", "key": "other.jsonl"}),
     replay_set("broken", configMap={"name": "broken"}),
@@ -90,6 +91,12 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "PolicyNotAccepted",
         "spec.policyRef.name",
         "PromotionPolicy impossible: spec.budgetPrefills",
+    ),
+    "misspelt-policy": (
+        {"policyRef": {"name": "misspelt"}},
+        "PolicyNotAccepted",
+        "spec.policyRef.name",
+        "PromotionPolicy misspelt: spec.flags[0].checks: no check is named nope (allowed: ",
     ),
     "no-set": ({"replaySetRef": {"name": "lost"}}, "ReplaySetNotFound", "spec.replaySetRef.name", "no ReplaySet lost"),
     "no-cases": (

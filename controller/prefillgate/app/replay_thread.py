@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
+from prefillgate.api.errors import InputError
 from prefillgate.app.orders import Asked, Chosen, NotYet, NoWindow, Servers, Unusable, servers_of
 from prefillgate.app.watching_run import RunWatcher
 from prefillgate.core.journal import Overridden, OverrideEnded
@@ -30,7 +31,8 @@ LAST_CELL_SECONDS = 10.0  # that a cell in flight has before its replay is moved
 WORDS_AGAIN_SECONDS = 30.0  # a person's words that could not be written are tried again
 LONGEST_TROUBLE = 1000
 TURN, WINDOW = "WaitingForTurn", "WaitingForWindow"  # reasons of the condition Screened
-REFUSED = (Unusable, BadInput, StoreDamaged, StoreForeign, StoreVersion)  # nothing is gained by trying again
+# Nothing is gained by trying again:
+REFUSED = (Unusable, BadInput, InputError, StoreDamaged, StoreForeign, StoreVersion)
 TAKEN_OVER = "taken over: another controller leads now and goes on with it"
 
 
@@ -366,7 +368,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _told(error: BaseException) -> str:
-    known = isinstance(error, RunError | StoreError | SwapFailed | Unusable)
+    known = isinstance(error, RunError | StoreError | SwapFailed | Unusable | InputError)
     return one_line(str(error) if known else f"a fault of the gate itself: {error!r}", LONGEST_TROUBLE)
 
 

@@ -86,19 +86,16 @@ class _Lint:
         self.problem_count = 0
 
     def cases(self) -> Iterator[dict[str, Any]]:
-        from prefillgate.api.errors import Problem, ReplaySetError
-        from prefillgate.replay.checks import compile_checks
+        from prefillgate.api.errors import Problem
+        from prefillgate.replay.checks import problems_of_case
         from prefillgate.replay.replay_set import scan
 
         for found in scan(self.file):
             if isinstance(found, Problem):
                 self._note(found)
                 continue
-            try:
-                compile_checks(found.checks, f"{self.file}:{found.line}", ReplaySetError)
-            except ReplaySetError as error:
-                for problem in error.problems:
-                    self._note(problem)
+            for problem in problems_of_case(found, str(self.file)):
+                self._note(problem)
             self.digest.add(found)
             self.notes.add(found)
             yield _summary(found)

@@ -161,6 +161,16 @@ def compile_checks(specs: Iterable[CheckSpec], where: str, error: type[InputErro
     return tuple(checks)
 
 
+def problems_of_case(case: Case, name: str) -> tuple[Problem, ...]:
+    """What is wrong with the checks of a case of the replay set `name`: what every reader of one refuses beside what
+    `scan` finds."""
+    try:
+        compile_checks(case.checks, f"{name}:{case.line}", ReplaySetError)
+    except ReplaySetError as error:
+        return error.problems
+    return ()
+
+
 def judges_of(checks: Iterable[Check]) -> tuple[tuple[Check, JudgeCheck], ...]:
     """Those of `checks` that ask a model, with what they ask."""
     return tuple((check, check.judge) for check in checks if isinstance(check.judge, JudgeCheck))
@@ -193,11 +203,14 @@ def _merged(*lists: tuple[Check, ...]) -> tuple[Check, ...]:
 
 def _flags_name_checks(policy: PolicyDocument, suite: CheckSuite, where: str) -> None:
     known = suite.names()
-    for place, flag in enumerate(policy.policy.flags):
-        for name in flag.checks:
-            if name not in known:
-                field = f"spec.flags[{place}].checks"
-                raise PolicyError(Problem(where, field, f"no check is named {name}", ", ".join(known)))
+    problems = [
+        Problem(where, f"spec.flags[{place}].checks", f"no check is named {name}", ", ".join(known))
+        for place, flag in enumerate(policy.policy.flags)
+        for name in flag.checks
+        if name not in known
+    ]
+    if problems:
+        raise PolicyError(*problems)
 
 
 def well_formed(output: Output) -> Output:

@@ -25,7 +25,7 @@ from prefillgate.kube.clock import Clock
 from prefillgate.kube.errors import Unreachable
 from prefillgate.kube.objects import CONFIG_MAPS, Object, Ref, name_of, namespace_of, uid_of, version_of
 from prefillgate.reconcile.snapshot import Trouble
-from prefillgate.replay.checks import compile_checks
+from prefillgate.replay.checks import problems_of_case
 from prefillgate.replay.replay_set import ReplaySet, read_replay_set
 
 LARGEST_BYTES = 64 * 2**20
@@ -221,8 +221,9 @@ def _parsed(name: str, spec: ReplaySetSpec, data: bytes) -> SetRead:
         return SetRead(trouble=Trouble("DigestMismatch", "spec.sha256", said), again=spec.config_map is None)
     try:
         read = read_replay_set(io.BytesIO(data), name, partial(sampled, sampling=spec.sampling))
-        for case in read.cases:
-            compile_checks(case.checks, f"{name}:{case.line}", ReplaySetError)
+        wrong = [problem for case in read.cases for problem in problems_of_case(case, name)]
+        if wrong:
+            raise ReplaySetError(*wrong)
     except ReplaySetError as error:
         told = "; ".join(str(each) for each in error.problems[:SHOWN_PROBLEMS])
         more = "; and more" if len(error.problems) > SHOWN_PROBLEMS else ""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from prefillgate.api.errors import PolicyError
 from prefillgate.api.kinds.line_status import ContentsSeen
 from prefillgate.api.kinds.names import PROFILE_ROLLOUT, PROMOTION_POLICY, REPLAY_SET, SERVING_LINE
 from prefillgate.api.kinds.profile_rollout import ProfileRolloutSpec
@@ -135,6 +136,10 @@ class ClusterObserver:
             self._concerned.told(kind, key, new)
             self._kinds.want(self._concerned.named())
             self._touched(kind, key)
+        for each in self._policies.judging(key) if kind == _LINE else ():
+            if (_POLICY, each) not in self._concerned.lines.things_of(key):
+                self._policies.leave(each, key)
+                self._touched(_POLICY, each)
         if new is None:
             self._forget(kind, key)
         lines = before | self._concerned.of(kind, key, new)
@@ -211,6 +216,9 @@ class ClusterObserver:
         troubles += wrong
         replay_set, wrong = await self._replay_set(asked)
         troubles += wrong
+        wrong = await self._beside(key, asked, policy, replay_set)
+        if wrong:
+            policy, troubles = None, [*troubles, *wrong]
         troubles += await self._support(key, spec)
         await self._kinds.whole(asked.namespace)
         self._config_maps.recall(asked.namespace, (observed.snapshot.line.get("status") or {}).get("configMaps"))
@@ -303,6 +311,19 @@ class ClusterObserver:
             return None, [policy_trouble(ref.name, asked.namespace, read.error)]
         return read, []
 
+    async def _beside(
+        self, line: str, asked: Asked, policy: PolicyRead | None, replay_set: ReplaySet | None
+    ) -> list[Trouble]:
+        """What only a policy and a replay set together can tell, as a run would find it."""
+        ref, document = asked.spec.policy_ref, None if policy is None else policy.document
+        if ref is None or document is None or replay_set is None:
+            return []
+        key = f"{asked.namespace}/{ref.name}"
+        wrong, is_new = await self._policies.beside(key, line, document, replay_set)
+        if is_new:
+            self._touched(_POLICY, key)
+        return [policy_trouble(ref.name, asked.namespace, PolicyError(*wrong))] if wrong else []
+
     async def _replay_set(self, asked: Asked) -> tuple[ReplaySet | None, list[Trouble]]:
         name = asked.spec.replay_set_ref.name
         await self._kinds[_SET].first(self._settings.sync_seconds)
@@ -350,8 +371,9 @@ class ClusterObserver:
         if thing is None:
             return None
         read = self._policies.read(key, thing)
-        problems = () if read.error is None else read.error.problems
-        return StatusWanted(PROMOTION_POLICIES, thing, policy_status(thing, read.seen, problems, self._clock.now()))
+        problems = self._policies.by_itself(key, read)
+        seen = None if problems else read.seen
+        return StatusWanted(PROMOTION_POLICIES, thing, policy_status(thing, seen, problems, self._clock.now()))
 
     async def look_replay_set(self, key: str) -> StatusWanted | None:
         """What the status of a ReplaySet should say; None where there is none. Raises KubeError."""

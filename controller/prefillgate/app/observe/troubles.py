@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from prefillgate.api.errors import PolicyError
 from prefillgate.api.kinds.arms import Endpoint
@@ -60,7 +61,7 @@ def policy_trouble(name: str, namespace: str, error: PolicyError | None) -> Trou
     if error is None:
         said = f"There is no PromotionPolicy {name} in {namespace}."
         return Trouble("PolicyNotFound", "spec.policyRef.name", said)
-    told = "; ".join(f"{each.field}: {each.message}" for each in error.problems[:SHOWN_PROBLEMS])
+    told = "; ".join(str(replace(each, where="")) for each in error.problems[:SHOWN_PROBLEMS])
     return Trouble("PolicyNotAccepted", "spec.policyRef.name", f"PromotionPolicy {name}: {told}.")
 
 
