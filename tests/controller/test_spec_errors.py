@@ -50,6 +50,16 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "ContainerNotFound",
         "spec.candidate.workloadRef.container",
     ),
+    "port": (
+        {"candidate": {**blue(), "endpoint": {"pods": {"portName": "htpp"}}}},
+        "PortNotFound",
+        "spec.candidate.endpoint.pods.portName: No container of Deployment blue",
+    ),
+    "service": (
+        {"candidate": {**blue(), "endpoint": {"service": {"name": "nosvc", "port": 80}}}},
+        "ServiceNotFound",
+        "spec.candidate.endpoint.service.name",
+    ),
     "secret": (
         {"baseline": blue(apiKeySecretRef={"name": "none", "key": "k"})},
         "SecretNotFound",

@@ -15,6 +15,7 @@ from prefillgate.reconcile.snapshot import ArmSeen
 from tests.support.manual_clock import ManualClock
 
 IPV4, IPV6 = "IPv4", "IPv6"
+AWAY = {"type": "ExternalName", "externalName": "llm.example"}
 
 
 def endpoint(address: str, pod: str | None = "chat-0", ready: bool | None = True, uid: str | None = "u") -> Object:
@@ -45,16 +46,20 @@ class Cluster:
         self.slices = [trims.endpoint_slice({**each, "endpoints": list(each["endpoints"])}) for each in slices]
 
     async def find(self, ref: Ref | Any) -> Object | None:
+        if ref.name == "nosvc":
+            return None
+        if ref.name == "away":
+            return {"kind": "Service", "metadata": {"name": ref.name, "namespace": "p"}, "spec": AWAY}
         return {"kind": "Service", "metadata": {"name": ref.name, "namespace": "p"}, "spec": self.spec}
 
     async def seen(self, *pods: Object) -> ArmSeen:
-        kinds = cast(Kinds, _Held(self.slices))
+        kinds = cast(Kinds, Held(self.slices))
         services = Services(cast(Kube, self), kinds, ManualClock(), 1.0)
         asked = ServiceEndpoint.model_validate({"name": "chat", "port": 80})
         return await services.seen(ArmSeen("d"), "p", asked, pods or None)
 
 
-class _Held:
+class Held:
     def __init__(self, slices: list[Object]) -> None:
         self.slices = slices
 

@@ -63,6 +63,25 @@ def test_an_arm_that_was_not_looked_at_yet_is_being_asked() -> None:
     assert told["EndpointsReady"] == "Probing"
 
 
+def test_a_slot_that_no_profile_is_asked_by_is_told_as_it_is_written() -> None:
+    world = World().ready()
+    assert world.condition("EndpointsReady") == ("True", "Reachable")
+    answers = ArmSeen(A.digest, world.arm(A.digest).servers)
+    for arm, told in (
+        (answers, ("True", "Reachable")),
+        (ArmSeen(A.digest), ("True", "Reachable")),  # it rests: there is nobody to ask
+        (replace(answers, asked=False), ("Unknown", "Probing")),
+        (replace(answers, unreachable="the connection is refused"), ("False", "EndpointUnreachable")),
+    ):
+        world.resting = ((Slot.CANDIDATE, arm),)
+        world.settle()
+        assert world.condition("EndpointsReady") == told
+    (said,) = (each["message"] for each in world.status["conditions"] if each["type"] == "EndpointsReady")
+    assert said.endswith(" spec.candidate.endpoint: the connection is refused")
+    world.propose(B)  # then it is asked for what it runs
+    assert world.condition("EndpointsReady") == ("True", "Reachable") and judged(world) == 1
+
+
 SEQUENTIAL = {"arms": "Sequential", "sequential": {"windows": [{"startTime": "22:00", "durationSeconds": 3600}]}}
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from prefillgate.kube.objects import Object
+from prefillgate.reconcile.plan import plan
 from prefillgate.reconcile.seen import view_of
 from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, Slot
 from tests.observe.test_deployments import promoted_status, serving
@@ -70,6 +71,38 @@ async def test_what_is_wrong_with_a_service_is_told(eyes: Eyes, namespace: Names
     namespace.apply(by({"service": {"name": "away", "port": 8080, "path": "/llm"}}))
     seen = await eyes.until(key, lambda seen: seen if baseline(seen).servers[0].name == "Service away" else None)
     assert baseline(seen).servers[0].url == f"http://away.{namespace.name}.svc:8080/llm"
+
+
+async def test_the_arm_that_no_profile_is_asked_by_is_looked_at_as_it_is_written(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/chat"
+    for name in ("engine", "other"):
+        namespace.apply(deployment(name, simulated()))
+    namespace.rolled_out("engine")
+    namespace.rolled_out("other")
+
+    def other(endpoint: Object) -> Object:
+        ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
+        return line(candidate={"workloadRef": ref, "endpoint": endpoint})
+
+    namespace.apply(other({"pods": {"port": 9}}))
+    seen = await eyes.until(key, lambda seen: seen if seen.resting and seen.resting[0][1].unreachable else None)
+    assert seen.roles.candidate is None and baseline(seen).unreachable is None
+    told = next(each for each in plan(seen).line.conditions or () if each.type == "EndpointsReady")
+    assert (told.status, told.reason) == ("False", "EndpointUnreachable")
+    assert "spec.candidate.endpoint: http://" in told.message and "the connection is refused" in told.message
+    for endpoint, reason, field in (
+        ({"pods": {"portName": "htpp"}}, "PortNotFound", "spec.candidate.endpoint.pods.portName"),
+        ({"service": {"name": "nosvc", "port": 80}}, "ServiceNotFound", "spec.candidate.endpoint.service.name"),
+    ):
+        namespace.apply(other(endpoint))
+        wanted = (reason, field)
+        await eyes.until(key, lambda seen, wanted=wanted: wanted in {(e.reason, e.field) for e in seen.troubles})
+    namespace.apply(other({"pods": {"portName": "http"}}))
+    good = await eyes.until(key, lambda seen: seen if seen.resting and seen.resting[0][1].asked else None)
+    assert good.resting[0][1].unreachable is None
+    assert not {"PortNotFound", "ServiceNotFound"} & {each.reason for each in good.troubles}
 
 
 async def test_a_service_before_pods_of_another_workload_is_no_server_of_one_profile(

@@ -140,6 +140,7 @@ class World:
     now: float = START
     slots: dict[Slot, Profile] = field(default_factory=lambda: {Slot.BASELINE: A, Slot.CANDIDATE: A})
     down: dict[str, ArmSeen] = field(default_factory=dict)  # by digest, where it is not simply there
+    resting: tuple[tuple[Slot, ArmSeen], ...] = ()
     templates: dict[Slot, TemplateSeen] = field(default_factory=dict)
     troubles: tuple[Trouble, ...] = ()
     policy: PolicySeen | None = STANDARD
@@ -201,6 +202,7 @@ class World:
             roles=roles,
             baseline=baseline,
             candidate=candidate,
+            resting=self.resting,
             rollouts=rollouts,
             works=tuple(self.works.values()),
             book=self._book(floor),

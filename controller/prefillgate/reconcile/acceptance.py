@@ -89,6 +89,8 @@ def endpoints_ready(view: LineView) -> Finding:
         found[0] = Finding(READY, "False", "NoReadyPods", f"{found[0].detail} {_why_gone(view)}")
     if _one_at_a_time(view) and any(each.holds for each in found):
         found = [each for each in found if each.holds or each.reason == "CandidateUnavailable"]
+    if view.candidate is None:
+        found += [_at_rest(f"spec.{slot}.endpoint", arm) for slot, arm in view.snapshot.resting]
     worst = next((each for each in found if each.status == "False"), None)
     return worst or next((each for each in found if not each.holds), Finding(READY, "True", "Reachable"))
 
@@ -143,6 +145,13 @@ def _arm(name: str, arm: ArmSeen | None) -> Finding:
     if not arm.ready:
         troubles = sorted({server.trouble for server in arm.servers if server.trouble})
         return Finding(READY, "False", "NoReadyPods", _sentence(f"The {name} has none", troubles))
+    return Finding(READY, "True", "Reachable") if arm.asked else Finding(READY, "Unknown", "Probing")
+
+
+def _at_rest(field: str, arm: ArmSeen) -> Finding:
+    """Of a slot that no profile is asked by now: its servers, where it has any, are asked as it is written."""
+    if arm.unreachable is not None:
+        return Finding(READY, "False", "EndpointUnreachable", f"{field}: {arm.unreachable}")
     return Finding(READY, "True", "Reachable") if arm.asked else Finding(READY, "Unknown", "Probing")
 
 

@@ -224,6 +224,7 @@ class LineSnapshot:
     config_maps: tuple[ContentsSeen, ...] | None = None  # of the slots' profiles; None: not known now
     baseline: ArmSeen | None = None  # servers of the promoted profile
     candidate: ArmSeen | None = None
+    resting: tuple[tuple[Slot, ArmSeen], ...] = ()  # servers of slots that neither is asked by, while no candidate is
     rollouts: tuple[RolloutSeen, ...] = ()  # oldest first
     works: tuple[WorkSeen, ...] = ()
     book: BookSeen = BookSeen()

@@ -101,6 +101,8 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
         ("SyntheticThroughput", "False", "An argument makes the server's speed synthetic.", True),
         ("SecretNotFound", "False", "A Secret, or a key of it, is not there.", True),
         ("SecretNotUsable", "False", "A Secret lacks the label prefillgate.io/usable-by: gate.", True),
+        ("ServiceNotFound", "False", "The Service that an endpoint names is not there.", True),
+        ("PortNotFound", "False", "An endpoint names a port that its workload or Service does not have.", True),
         ("EndpointForbidden", "False", "The controller's settings forbid this address.", True),
         ("StoreUnsuitable", "False", "The evidence store cannot do what the spec asks for.", True),
     ),

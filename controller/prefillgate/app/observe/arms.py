@@ -10,6 +10,7 @@ from typing import Any
 
 from prefillgate.api.kinds.arms import Endpoint, PodsEndpoint
 from prefillgate.app.observe.config import ConfigMaps
+from prefillgate.app.observe.endpoints import port_trouble
 from prefillgate.app.observe.pods import (
     epoch_of,
     is_leaving,
@@ -27,7 +28,7 @@ from prefillgate.kube.objects import Object, metadata, name_of
 from prefillgate.profiles import ArmMatch, Part, Profile, ProfileError, arm_of, image_ids_of, profile_of
 from prefillgate.profiles.record import Recorded, RecordedPart, Told
 from prefillgate.reconcile.roles import is_profile
-from prefillgate.reconcile.snapshot import ArmSeen, Roles, ServerSeen, Slot
+from prefillgate.reconcile.snapshot import ArmSeen, Roles, ServerSeen, Slot, Trouble
 
 MOST_MATCHES = 4_096  # kept, of all lines
 MOST_NOTES = 8
@@ -61,6 +62,7 @@ class Arms:
     baseline: ArmSeen | None
     candidate: ArmSeen | None
     slots: Mapping[str, Slot]  # by digest
+    resting: tuple[tuple[Slot, ArmSeen], ...] = ()  # slots that neither is asked by, as their endpoints are written
 
 
 @dataclass(slots=True)
@@ -88,6 +90,24 @@ class Sorting:
             found.append(arm)
             slot_of[digest] = slot
         return Arms(found[0], found[1], slot_of)
+
+    async def as_written(self, slot: SlotFound) -> ArmSeen:
+        """The servers that the endpoint of a slot leads to, whatever profile they run. Raises KubeError."""
+        arm = ArmSeen("" if slot.profile is None else slot.profile.digest)
+        endpoint, pods = slot.arm.endpoint, tuple(each.obj for each in slot.pods)
+        if endpoint.pods is not None:
+            serving = (pod for pod in pods if not is_leaving(pod) and _role(pod) in (None, "0"))
+            return replace(arm, servers=tuple(server_of(pod, endpoint.pods, slot.container) for pod in serving))
+        if endpoint.service is not None:
+            return await self.services.seen(arm, slot.namespace, endpoint.service, None)
+        return await self._behind(arm, slot, pods)
+
+    async def trouble(self, slot: SlotFound) -> Trouble | None:
+        """What the endpoint of a slot names and is not there. Raises KubeError."""
+        service = slot.arm.endpoint.service
+        if service is not None:
+            return await self.services.trouble(slot.slot, slot.namespace, service)
+        return port_trouble(slot)
 
     async def _arm(self, wanted: _Wanted, slots: Sequence[SlotFound]) -> tuple[ArmSeen, Slot]:
         """The arm of a profile, by the first slot in which it has Ready servers, else by the one that says it."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from prefillgate.api.access import Access
 from prefillgate.api.errors import PolicyError
 from prefillgate.api.kinds.line_status import ContentsSeen
 from prefillgate.api.kinds.names import PROFILE_ROLLOUT, PROMOTION_POLICY, REPLAY_SET, SERVING_LINE
@@ -17,6 +18,7 @@ from prefillgate.app.observe.arms import Arms, Sorting
 from prefillgate.app.observe.cases import Cases
 from prefillgate.app.observe.concerned import Concerned
 from prefillgate.app.observe.config import ConfigMaps
+from prefillgate.app.observe.endpoints import forbidden_trouble
 from prefillgate.app.observe.epochs import Epochs, PodsWay
 from prefillgate.app.observe.held import Keeping, Kin
 from prefillgate.app.observe.kinds import Kinds
@@ -29,7 +31,7 @@ from prefillgate.app.observe.settings import ObserveSettings
 from prefillgate.app.observe.slots import Asked, SlotFound
 from prefillgate.app.observe.stamps import Stamps
 from prefillgate.app.observe.trims import same
-from prefillgate.app.observe.troubles import forbidden_trouble, of_spec, policy_trouble, set_trouble, support
+from prefillgate.app.observe.troubles import of_spec, policy_trouble, set_trouble, support
 from prefillgate.app.observe.workloads import Workloads
 from prefillgate.app.seams import Leading, Observed, StatusWanted, Touched, Way, Works
 from prefillgate.kube.client import Kube
@@ -51,7 +53,7 @@ from prefillgate.reconcile.policy_status import policy_status
 from prefillgate.reconcile.replay_set_status import CasesSeen, replay_set_status
 from prefillgate.reconcile.rereading import reread
 from prefillgate.reconcile.roles import roles_of
-from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, ReplaySetSeen, RolloutSeen, Trouble
+from prefillgate.reconcile.snapshot import ArmSeen, LineSnapshot, ReplaySetSeen, RolloutSeen, Slot, Trouble
 from prefillgate.replay.replay_set import ReplaySet
 
 _LINE, _ROLLOUT, _POLICY, _SET = (each.kind for each in (SERVING_LINE, PROFILE_ROLLOUT, PROMOTION_POLICY, REPLAY_SET))
@@ -226,12 +228,19 @@ class ClusterObserver:
         for each in slots:
             self._concerned.learn(key, each.uses)
             troubles += each.troubles
+            missing = await self._sorting.trouble(each)
+            troubles += () if missing is None else (missing,)
         told = tuple(each.told for each in slots if each.told is not None)
         reading = self._workloads.reading(spec)
         line, _ = reread(observed.snapshot.line, observed.snapshot.rollouts, told, reading)
         status = line.get("status") or {}
         roles = roles_of(status, told)
-        arms, ways, wrong = await self._arms(key, asked, await self._sorting.arms(status, roles, slots))
+        found = await self._sorting.arms(status, roles, slots)
+        used = None if roles.candidate is not None else found.slots.values()
+        resting = [
+            (each.slot, await self._sorting.as_written(each)) for each in slots if used and each.slot not in used
+        ]
+        arms, ways, wrong = await self._arms(key, asked, replace(found, resting=tuple(resting)))
         self._epochs.put(key, [way for each in slots if (way := _pods_way(each)) is not None])
         document = None if policy is None else policy.document
         snapshot = replace(
@@ -244,8 +253,9 @@ class ClusterObserver:
             slots=told,
             config_maps=self._contents(asked.namespace, slots),
             roles=roles,
-            baseline=arms[0],
-            candidate=arms[1],
+            baseline=arms.baseline,
+            candidate=arms.candidate,
+            resting=arms.resting,
         )
         return Observed(snapshot, document, replay_set, ways)
 
@@ -255,18 +265,20 @@ class ClusterObserver:
         names = (key.partition("/")[2] for key in keys)
         return None if any(each.profile is None for each in slots) else self._config_maps.seen(namespace, names)
 
-    async def _arms(
-        self, key: str, asked: Asked, found: Arms
-    ) -> tuple[tuple[ArmSeen | None, ArmSeen | None], Mapping[str, Way], list[Trouble]]:
+    async def _arms(self, key: str, asked: Asked, found: Arms) -> tuple[Arms, Mapping[str, Way], list[Trouble]]:
         """The arms with what is known of the way to their servers."""
-        troubles: dict[Trouble, None] = {}
+        access, wrong = await self._access(asked)
+        troubles = dict.fromkeys(wrong)
         ways: dict[str, Way] = {}
-        access = {}
-        rules = replace(self._settings.addresses, tenant=asked.namespace)
-        for slot in asked.slots:
-            secret, wrong = await self._secrets.access(asked.namespace, asked.arm(slot), f"spec.{slot}")
-            access[slot] = replace(secret, addresses=rules)  # of probes and replays alike
-            troubles.update(dict.fromkeys(wrong))
+        known: set[str | None] = set()  # addresses: those of two slots may be one, and are asked in one way
+
+        def asked_by(slot: Slot, arm: ArmSeen) -> ArmSeen:
+            known.update(each.url for each in arm.servers)
+            reached = self._reach.seen(key, arm, access[slot])
+            if reached.forbidden is not None:
+                troubles[forbidden_trouble(slot, asked.arm(slot).endpoint, reached.forbidden)] = None
+            return reached.arm
+
         arms: list[ArmSeen | None] = []
         for arm in (found.baseline, found.candidate):
             if arm is None:
@@ -274,16 +286,28 @@ class ClusterObserver:
                 continue
             slot = found.slots[arm.digest]
             ways[arm.digest] = Way(slot, access[slot], asked.spec.engine, asked.spec.model)
-            reached = self._reach.seen(key, arm, access[slot])
-            if reached.forbidden is not None:
-                troubles[forbidden_trouble(slot, asked.arm(slot).endpoint, reached.forbidden)] = None
-            arms.append(reached.arm)
+            arms.append(asked_by(slot, arm))
+        resting = []
+        for slot, arm in found.resting:
+            others = tuple(each for each in arm.servers if each.url not in known)
+            resting.append((slot, asked_by(slot, replace(arm, servers=others))))
         servers = [each for arm in (found.baseline, found.candidate) if arm is not None for each in arm.servers]
-        self._reach.keep(key, {each.url for each in servers if each.url is not None})
+        self._reach.keep(key, {url for url in known if url is not None})
         self._epochs.seen(servers)
-        if troubles or any(arm is not None and arm.unreachable is not None for arm in arms):
+        if troubles or any(arm is not None and arm.unreachable is not None for arm in (*arms, *dict(resting).values())):
             self._look_later(key)
-        return (arms[0], arms[1]), ways, list(troubles)
+        return Arms(arms[0], arms[1], found.slots, tuple(resting)), ways, list(troubles)
+
+    async def _access(self, asked: Asked) -> tuple[dict[Slot, Access], list[Trouble]]:
+        """How the servers of each slot are asked."""
+        rules = replace(self._settings.addresses, tenant=asked.namespace)
+        access: dict[Slot, Access] = {}
+        troubles: list[Trouble] = []
+        for slot in asked.slots:
+            secret, wrong = await self._secrets.access(asked.namespace, asked.arm(slot), f"spec.{slot}")
+            access[slot] = replace(secret, addresses=rules)  # of probes and replays alike
+            troubles += wrong
+        return access, troubles
 
     async def _support(self, key: str, spec: ServingLineSpec) -> list[Trouble]:
         """What of the objects around workloads the controller may not list."""

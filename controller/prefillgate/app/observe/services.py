@@ -13,7 +13,7 @@ from prefillgate.app.observe.trims import FAMILY
 from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import Clock
 from prefillgate.kube.objects import SERVICES, Object, Ref, label, name_of, namespace_of
-from prefillgate.reconcile.snapshot import ArmSeen, ServerSeen
+from prefillgate.reconcile.snapshot import ArmSeen, ServerSeen, Slot, Trouble
 
 SERVICE_LABEL = "kubernetes.io/service-name"
 KEPT_SECONDS = 30.0
@@ -44,18 +44,13 @@ class Services:
     ) -> ArmSeen:
         """The arm with its server. `pods` are the arm's, None where they are not told apart. Raises KubeError."""
         service = await self._service(namespace, endpoint.name)
-        if service is None:
-            return replace(arm, unreachable=f"there is no Service {endpoint.name} in {namespace}")
-        if (service.get("spec") or {}).get("type") == "ExternalName" and endpoint.port is not None:
+        lacks = _lacks(service, namespace, endpoint)
+        if service is None or lacks is not None:
+            return replace(arm, unreachable="" if lacks is None else lacks.said)
+        port = None if _only_a_name(service, endpoint) else _port(service, endpoint)
+        if port is None:
             asked = _Asked(endpoint, {"port": endpoint.port}, namespace)  # nothing but its name leads there
             return replace(arm, servers=(ServerSeen(f"Service {endpoint.name}", asked.url, True),))
-        port = _port(service, endpoint)
-        if port is None:
-            there = (
-                ", ".join(f"{each.get('name') or 'unnamed'} {each.get('port')}" for each in _ports(service)) or "none"
-            )
-            wished = endpoint.port_name or endpoint.port
-            return replace(arm, unreachable=f"Service {endpoint.name} has no port {wished} (there: {there})")
         wanted = self.kinds.find(ENDPOINT_SLICES)
         refused = await wanted.first(self.seconds) if wanted is not None else None
         if refused is not None:
@@ -64,6 +59,13 @@ class Services:
         return _seen(
             arm, _Asked(endpoint, port, namespace), self._behind(namespace, endpoint.name, _family(service)), pods
         )
+
+    async def trouble(self, slot: Slot, namespace: str, endpoint: ServiceEndpoint) -> Trouble | None:
+        """What the endpoint names and is not there: the Service, or a port of it. Raises KubeError."""
+        lacks = _lacks(await self._service(namespace, endpoint.name), namespace, endpoint)
+        if lacks is None:
+            return None
+        return Trouble(lacks.reason, f"spec.{slot}.endpoint.service.{lacks.field}", f"{_capital(lacks.said)}.")
 
     async def _service(self, namespace: str, name: str) -> Object | None:
         key, now = f"{namespace}/{name}", self.clock.monotonic()
@@ -95,6 +97,34 @@ class Services:
                         pods[which] = one
         found = [*pods.values(), *(bare[True] or bare[False]).values()]
         return sorted(found, key=lambda one: one.address)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacks:
+    """What an endpoint names and is not there."""
+
+    reason: str
+    field: str
+    said: str
+
+
+def _lacks(service: Object | None, namespace: str, endpoint: ServiceEndpoint) -> _Lacks | None:
+    if service is None:
+        return _Lacks("ServiceNotFound", "name", f"there is no Service {endpoint.name} in {namespace}")
+    if _only_a_name(service, endpoint) or _port(service, endpoint) is not None:
+        return None
+    there = ", ".join(f"{each.get('name') or 'unnamed'} {each.get('port')}" for each in _ports(service)) or "none"
+    field = "port" if endpoint.port_name is None else "portName"
+    wished = endpoint.port_name or endpoint.port
+    return _Lacks("PortNotFound", field, f"Service {endpoint.name} has no port {wished} (there: {there})")
+
+
+def _only_a_name(service: Object, endpoint: ServiceEndpoint) -> bool:
+    return (service.get("spec") or {}).get("type") == "ExternalName" and endpoint.port is not None
+
+
+def _capital(said: str) -> str:
+    return said[:1].upper() + said[1:]
 
 
 @dataclass(frozen=True, slots=True)

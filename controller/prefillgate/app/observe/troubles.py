@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from prefillgate.api.errors import PolicyError
-from prefillgate.api.kinds.arms import Endpoint
 from prefillgate.api.kinds.serving_line import ServingLineSpec
 from prefillgate.app.observe.unread import rules_said
 from prefillgate.engines.registry import engine_names
@@ -48,12 +47,6 @@ def support(spec: ServingLineSpec, held: Iterable[str]) -> Iterator[tuple[str, T
             said = f"The controller may not list {kind}s, which tell what really runs. {rules}"
             path = f"spec.{slot}.workloadRef" if ref is not None else f"spec.{slot}.endpoint.pods"
             yield kind, Trouble("WorkloadForbidden", path, said)
-
-
-def forbidden_trouble(slot: Slot, endpoint: Endpoint, said: str) -> Trouble:
-    """An address that the controller's settings forbid."""
-    way = "url" if endpoint.url is not None else "service" if endpoint.service is not None else "pods"
-    return Trouble("EndpointForbidden", f"spec.{slot}.endpoint.{way}", said)
 
 
 def policy_trouble(name: str, namespace: str, error: PolicyError | None) -> Trouble:

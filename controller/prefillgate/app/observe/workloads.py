@@ -148,7 +148,7 @@ class Workloads:
         if missing is not None:
             return replace(found, troubles=(missing,))
         try:
-            names = frozenset(name for spec in _pod_specs(workload) for name in used_config_maps(spec))
+            names = frozenset(name for spec in pod_specs(workload) for name in used_config_maps(spec))
             seen = replace(sources, config_maps=await self.config_maps.read(found.namespace, names))
             mark = (*self.config_maps.versions(found.namespace, names), ref.pod_template_path, *_told(seen))
             profile = self._profile(workload, seen, mark, ref.pod_template_path)
@@ -285,13 +285,13 @@ def _template_seen(api_version: str, obj: Object) -> TemplateSeen:
     return TemplateSeen.model_validate(told)
 
 
-def _pod_specs(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
+def pod_specs(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
     """Every pod spec inside an object: whatever holds containers."""
     if isinstance(value, Mapping) and depth < 12:
         if isinstance(value.get("containers"), list):
             yield value
         for inner in value.values():
-            yield from _pod_specs(inner, depth + 1)
+            yield from pod_specs(inner, depth + 1)
     elif isinstance(value, list) and depth < 12:
         for inner in value:
-            yield from _pod_specs(inner, depth + 1)
+            yield from pod_specs(inner, depth + 1)
