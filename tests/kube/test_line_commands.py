@@ -185,6 +185,105 @@ async def test_an_override_that_stands_is_taken_back_by_the_command_shown(fake: 
     assert "annotate" not in promoted.out and "promote by alice" in promoted.out
 
 
+@pytest.mark.parametrize(
+    ("of_line", "line_bears", "rollout_bears", "kinds"),
+    [
+        (True, True, False, ["servingline"]),
+        (True, True, True, ["servingline", "profilerollout"]),
+        (True, False, False, ["servingline"]),
+        (False, False, True, ["profilerollout"]),
+        (False, True, True, ["profilerollout", "servingline"]),
+    ],
+)
+async def test_an_override_is_taken_back_where_it_is_written(
+    fake: FakeApi, kubeconfig: Path, of_line: bool, line_bears: bool, rollout_bears: bool, kinds: list[str]
+) -> None:
+    put(fake, serving_line())
+    put(fake, rollout())
+    uids = {}
+    for thing, bears in ((serving_line(), line_bears), (rollout(), rollout_bears)):
+        kind = SERVING_LINES if thing["kind"] == "ServingLine" else PROFILE_ROLLOUTS
+        where = (fake._of(kind), SPACE, name_of(thing))
+        metadata = {"name": name_of(thing), "annotations": {"prefillgate.io/override": "hold"} if bears else {}}
+        uids[kind] = fake.store.update(*where, {**thing, "metadata": metadata}, Write("somebody"))["metadata"]["uid"]
+    key = f"{uids[SERVING_LINES if of_line else PROFILE_ROLLOUTS]}/abc/1"
+    fake.store.update(*where, {"metadata": {}, "status": overridden(key=key)}, Write("x", subresource="status"))
+    told = await said(kubeconfig, "explain", LINE, "-n", SPACE)
+    rows = [row.split() for row in told.out.splitlines() if row.startswith("to take it back")]
+    assert [row[8:10] for row in rows] == [[kind, {"servingline": LINE}.get(kind, ROLLOUT)] for kind in kinds]
+
+
+def overridden(**more: Any) -> dict[str, Any]:
+    """The status of a rollout that a person holds."""
+    standing = {
+        "verdict": "Hold",
+        "reason": "seen",
+        "actor": "alice",
+        "actorVerified": True,
+        "since": "2026-11-30T10:00:00Z",
+        "baselineDigest": "sha256:" + "1" * 64,
+        "candidateDigest": "sha256:" + "2" * 64,
+    }
+    found: dict[str, Any] = rollout(override={**standing, **more})["status"]
+    return found
+
+
+async def test_a_rollout_whose_line_is_not_there_is_explained_and_has_no_override(
+    fake: FakeApi, kubeconfig: Path
+) -> None:
+    put(fake, rollout(conditions=[condition("Accepted", "False", "LineNotFound")]))
+    told = await said(kubeconfig, "explain", f"pro/{ROLLOUT}", "-n", SPACE)
+    assert (told.code, told.err) == (0, "")
+    assert "There is no ServingLine chat here (any more): nothing is done about this rollout." in told.out
+    assert "Accepted is False (LineNotFound): " in told.out and "annotate" not in told.out
+    got = await said(kubeconfig, "get", f"pro/{ROLLOUT}", "-n", SPACE)
+    assert got.code == 2 and "its line is not there (see: prefillgate explain" in got.err
+
+
+@pytest.mark.parametrize(
+    ("spec", "command"),
+    [
+        ({"baseline": ("apps/v1", "Deployment", "chat")}, "rollout undo deployment/chat"),
+        ({"baseline": ("apps/v1", "StatefulSet", "chat")}, "rollout undo statefulset/chat"),
+        (
+            {"baseline": ("apps/v1", "Deployment", "chat"), "candidate": ("apps/v1", "Deployment", "next")},
+            "scale --replicas=0 deployment/next",
+        ),
+        (
+            {"baseline": ("apps/v1", "Deployment", "chat"), "candidate": ("apps/v1", "Deployment", "chat")},
+            "rollout undo deployment/chat",
+        ),
+        ({"baseline": ("serving.kserve.io/v1beta1", "InferenceService", "chat")}, None),
+        ({"baseline": ("apps/v1", "Deployment", "chat"), "candidate": ("apps/v1", "DaemonSet", "next")}, None),
+    ],
+)
+async def test_an_allowed_rollback_has_its_command(
+    fake: FakeApi, kubeconfig: Path, spec: dict[str, tuple[str, str, str]], command: str | None
+) -> None:
+    names = ("apiVersion", "kind", "name")
+    arms = {arm: {"workloadRef": dict(zip(names, ref, strict=True))} for arm, ref in spec.items()}
+    put(fake, {**serving_line(candidate=profile("2"), promotedProfile=None), "spec": arms})
+    unavailable = decided("Rollback", "CandidateUnavailable")
+    put(fake, rollout(decision=unavailable, candidate=profile("2"), endedAt=None))
+    told = await said(kubeconfig, "explain", LINE, "-n", SPACE)
+    rows = [row for row in told.out.splitlines() if row.startswith("to roll back")]
+    assert rows == ([] if command is None else [f"to roll back    kubectl --namespace {SPACE} {command}"])
+    assert "allowed as it stands, no override is needed" in told.out
+
+
+async def test_nothing_is_cut_in_full(fake: FakeApi, kubeconfig: Path, tmp_path: Path) -> None:
+    put(fake, serving_line())
+    long = [{"area": "Other", "name": "x", "candidate": f"{'v' * 300}END", "declared": True}]
+    put(fake, rollout(differences=long))
+    for code in ("", KUBECTL):
+        words = ("explain", LINE, "-n", SPACE)
+        assert "END" not in (await said(kubeconfig, *words, code=code)).out
+        assert "END" in (await said(kubeconfig, *words, "--full", code=code)).out
+    (tmp_path / "gate.db").touch()
+    refused = await said(kubeconfig, "explain", str(tmp_path / "gate.db"), "--full")
+    assert refused.code == 2 and "--full with a store" in refused.err
+
+
 def profile(digit: str) -> dict[str, Any]:
     digest = "sha256:" + digit * 64
     return {"digest": digest, "name": digit * 12}
@@ -248,7 +347,7 @@ async def test_an_earlier_rollout_is_explained_by_its_own_name(fake: FakeApi, ku
     assert told.out.startswith("PROMOTE  prod/chat  rollout chat-old\n")
     none = await said(kubeconfig, "explain", "pro/chat-new", "-n", SPACE)
     assert (none.code, none.out) == (2, "")
-    assert "there is no ProfileRollout with a line 'chat-new' in namespace 'prod'" in none.err
+    assert "there is no ProfileRollout 'chat-new' in namespace 'prod'" in none.err
 
 
 async def test_the_lease_tells_whether_a_controller_lives(fake: FakeApi, kubeconfig: Path) -> None:

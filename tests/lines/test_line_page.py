@@ -27,7 +27,7 @@ def seen(line: Any = None, of: Any = None, lease: LeaseSeen | None = None, **mor
 
 
 def page(view: LineView, **options: Any) -> str:
-    return render_line_page(view, LinePage(**{"override": OVERRIDE, **options}))
+    return render_line_page(view, LinePage(**{"commands": [("to override", OVERRIDE)], **options}))
 
 
 def fields(view: LineView) -> dict[str, str]:
@@ -247,7 +247,9 @@ def test_an_override_that_stands_is_told_with_who_and_until_when() -> None:
     bounded = {**given, "actorVerified": True, "expires": "2026-12-01T10:00:00Z"}
     told = fields(seen(of=rollout(override=bounded)))
     assert told["override"] == "promote by alice, until 2026-12-01T10:00:00Z: looked at every answer"
-    assert "to take it back kubectl x" in page(seen(of=rollout(override=given)), withdraw="kubectl x")
+    assert "to take it back kubectl x" in page(
+        seen(of=rollout(override=given)), commands=[("to take it back", "kubectl x")]
+    )
 
 
 def test_an_override_that_was_refused_is_told_with_what_to_do() -> None:
@@ -302,6 +304,70 @@ def test_it_fits_a_screen_and_the_terminal_and_never_cuts_a_command(width: int) 
     assert len(lines) <= LINES * 100 / width
     assert max(columns_of(line) for line in lines if "kubectl" not in line) <= width
     assert any(line.endswith(OVERRIDE) for line in lines)
+
+
+LONG = f"{'What was seen, at length. ' * 36}REMEDY"
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_what_says_what_to_do_is_never_cut(width: int) -> None:
+    kinds = ("Accepted", "EndpointsReady", "InstrumentChecked", "StoreBehind", "Watching", "Gating")
+    ill = [
+        {**condition("Accepted", "False", "SpecInvalid"), "type": each, "message": f"{LONG * 3}-{each}"}
+        for each in kinds
+    ]
+    refused = {**rollout()["status"]["lastHandledOverride"], "message": f"{LONG}-refused"}
+    floor = {**serving_line()["status"]["floor"], "instrument": "Unknown", "message": f"{LONG}-floor"}
+    said = {**decided(), "sentences": [f"{LONG}-s{at}" for at in range(5)]}
+    said["whatWouldChange"] = [f"{LONG}-c{at}" for at in range(5)]
+    of = rollout(decision=said, lastHandledOverride=refused)
+    view = seen(serving_line(conditions=ill, floor=floor), of, LeaseSeen(f"{'n' * 200}/REMEDY-lease", False, {}))
+    told = page(view, width=width)
+    ends = [*kinds, "refused", "floor", *(f"{letter}{at}" for letter in "sc" for at in range(5)), "lease"]
+    assert [each for each in ends if f"REMEDY-{each}" not in told.replace("\n", "").replace(" ", "")] == []
+
+
+def test_in_full_nothing_of_the_settings_and_of_the_evidence_is_cut() -> None:
+    value = f"{'v' * 300}END"
+    many = [{"area": "Other", "name": f"d{at}", "candidate": value, "declared": True} for at in range(6)]
+    view = seen(of=rollout(differences=many))
+    assert "and 2 more differences" in page(view) and "END" not in page(view)
+    told = page(view, full=True).replace("\n", "").replace(" ", "")
+    assert told.count("END") == 6 and "moredifference" not in told
+
+
+def test_of_an_allowed_rollback_it_is_told_how_to_have_it() -> None:
+    said = decided("Rollback", "CandidateUnavailable")
+    view = elsewhere({"candidate": of_digest("2")}, decision=said, endedAt=None)
+    assert view.rolls_back_candidate
+    kept = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "chat-77"}
+    before = {**of_digest("1"), "template": kept, "since": "2026-11-01T08:30:00Z", "how": "FirstSeen"}
+    known = elsewhere({"candidate": of_digest("2"), "promotedProfile": before}, decision=said, endedAt=None)
+    assert fields(known)["rolling back"] == (
+        "allowed as it stands, no override is needed; the gate changes no workload: the promoted profile 111111111111 "
+        "(its template is in ReplicaSet chat-77) shall serve alone"
+    )
+    held = elsewhere({"candidate": of_digest("2")}, decision=decided("Hold"))
+    gone = elsewhere({"candidate": of_digest("3")}, decision=said)
+    serving = {
+        "candidate": None,
+        "promotedProfile": {**of_digest("2"), "since": "2026-11-01T08:30:00Z", "how": "Promoted"},
+    }
+    for other in (held, gone, elsewhere(serving, decision=said)):
+        assert not other.rolls_back_candidate and "rolling back" not in fields(other)
+
+
+def test_a_rollout_whose_line_is_not_there_is_told_by_its_own_status() -> None:
+    ill = [condition("Accepted", "False", "LineNotFound")]
+    view = view_of(None, rollout(conditions=ill), LeaseSeen("sys/lease", False, {}), NOW)
+    told = fields(view)
+    assert page(view, commands=()).startswith("HOLD  prod/chat  rollout chat-5f2c1e9a\n")
+    assert told["note"] == (
+        f"There is no ServingLine chat here (any more): nothing is done about this rollout. | {NO_LEASE}"
+    )
+    assert told["not well"].startswith("Accepted is False (LineNotFound): ")
+    assert told["candidate"].startswith("2 of 28 bad") or "bad" in told["candidate"]
+    assert "floor" not in told and "watch" not in told
 
 
 def test_colours_are_only_where_there_is_a_terminal_for_them() -> None:
@@ -393,7 +459,7 @@ def test_a_rollout_about_a_profile_that_the_line_has_no_more_is_past() -> None:
     view = elsewhere({"candidate": of_digest("3"), "decision": None, "watch": None})
     assert view.is_past and view.doubts == (PAST,) and view.rollout is not None
     assert view.of_now.rollout is None and view.of_now.doubts == (PAST,)
-    told = page(view.of_now, override="")
+    told = page(view.of_now, commands=())
     assert told.startswith("NO ROLLOUT  prod/chat\n")
     assert "decision        the candidate 333333333333 is not judged yet\n" in told
     assert "Promote it is" not in told and "prefills" not in told.split("note")[0]

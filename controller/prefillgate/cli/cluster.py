@@ -196,7 +196,7 @@ async def _no_such(kube: Kube, namespace: str, kind: str, name: str) -> str:
     from prefillgate.kube.lines import list_lines, places_of
     from prefillgate.kube.objects import name_of
 
-    what = f"there is no {'ServingLine' if kind == 'line' else 'ProfileRollout with a line'} {name!r} in namespace"
+    what = f"there is no {'ServingLine' if kind == 'line' else 'ProfileRollout'} {name!r} in namespace"
     if kind == "rollout":
         return f"{what} {namespace!r} (allowed: one that kubectl get profilerollouts --namespace {namespace} lists)"
     there = [name_of(each) for each in await list_lines(kube, namespace)]

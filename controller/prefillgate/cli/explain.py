@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefillgate.cli.cluster import LINE, LINE_PREFIXES, ROLLOUT_PREFIXES, Cluster, cluster_options
-from prefillgate.cli.errors import CommandError
+from prefillgate.cli.errors import BadInput, CommandError
 from prefillgate.cli.outcome import columns, palette
 from prefillgate.cli.stores import STORE, StoreParameter, reading
 
@@ -41,8 +41,9 @@ class StoreOrLine(StoreParameter):
 
 @click.command(name="explain")
 @click.argument("what", metavar="STORE|LINE", type=StoreOrLine())
+@click.option("--full", is_flag=True, help="Of a line: every difference and every text whole, however long.")
 @cluster_options
-def command(what: str, **options: Any) -> int:
+def command(what: str, full: bool, **options: Any) -> int:
     """Say in words what was seen, what follows and why, what would change it, and what to do.
 
     STORE is an evidence store: about a page, in which the rule that answered is named, with the bound of its error or
@@ -59,11 +60,13 @@ def command(what: str, **options: Any) -> int:
     cluster = Cluster.of(options)
     if cluster.told or _is_line(what):
         try:
-            return explain(what, cluster)
+            return explain(what, cluster, full)
         except CommandError as error:
             if cluster.told or "/" in what:
                 raise
             raise type(error)(f"{what}: there is no file of that name, so it is a line's: {error}") from error
+    if full:
+        raise BadInput("--full with a store (allowed: with a line; of a store nothing is cut)")
     return _explain_store(STORE.convert(what, click.Argument(["store"]), None))
 
 

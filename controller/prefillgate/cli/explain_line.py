@@ -11,8 +11,9 @@ from prefillgate.cli.cluster import LINE, Cluster, cluster_options, kind_and_nam
 
 @click.command(name="explain")
 @click.argument("line", type=LINE)
+@click.option("--full", is_flag=True, help="Every difference and every text whole, however long.")
 @cluster_options
-def command(line: str, **options: Any) -> int:
+def command(line: str, full: bool, **options: Any) -> int:
     """Say on one screen what changed on LINE, what was seen, what is allowed and why, and what would change it.
 
     LINE is the name of a ServingLine, or pro/NAME for one ProfileRollout of it, an earlier one too. All of it comes
@@ -20,12 +21,12 @@ def command(line: str, **options: Any) -> int:
 
     Exit code 0 when printed, 1 when the cluster cannot be asked, 2 bad input.
     """
-    return explain(line, Cluster.of(options))
+    return explain(line, Cluster.of(options), full)
 
 
-def explain(line: str, cluster: Cluster) -> int:
-    """Print the page. Raises `BadInput` and `CouldNotMeasure`."""
-    from prefillgate.cli.line_commands import back_command, override_command, withdraw_command
+def explain(line: str, cluster: Cluster, full: bool) -> int:
+    """Print the page, `full` without a cut. Raises `BadInput` and `CouldNotMeasure`."""
+    from prefillgate.cli.line_commands import commands_of
     from prefillgate.cli.outcome import columns, palette
     from prefillgate.report.line_page import LinePage, render_line_page
 
@@ -33,10 +34,6 @@ def explain(line: str, cluster: Cluster) -> int:
     view = viewed(found, lease)
     if kind_and_name(line)[0] == "line":  # a rollout that is named is told, and that it is past
         view = view.of_now
-    commands = (
-        override_command(view, cluster, found.rollout),
-        withdraw_command(view, cluster),
-        back_command(view, cluster),
-    )
-    click.echo(render_line_page(view, LinePage(*commands, columns(), palette())), nl=False)
+    page = LinePage(commands_of(view, cluster, found), columns(), palette(), full)
+    click.echo(render_line_page(view, page), nl=False)
     return 0

@@ -53,6 +53,8 @@ async def _views(kube: Kube, cluster: Cluster, line: str | None, everywhere: boo
 
     if line is not None:
         found, lease = await wanted(kube, cluster, line)
+        if found.line is None:
+            raise BadInput(f"{line}: its line is not there (see: prefillgate explain {line})")
         lines = [found.line]
     else:
         lines = await list_lines(kube, None if everywhere else cluster.namespace or kube.namespace)

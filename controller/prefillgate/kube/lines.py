@@ -33,9 +33,10 @@ ROLLOUT_WAIT_SECONDS = 3.0  # line and rollout come by two watches
 
 @dataclass(frozen=True, slots=True)
 class LineRead:
-    """A line and the rollout that its status names; None where it names none, or none of that name is there."""
+    """A line and the rollout that its status names; None where it names none, or none of that name is there. `line`
+    None: there is only a rollout that names one."""
 
-    line: Object
+    line: Object | None
     rollout: Object | None = None
 
 
@@ -49,11 +50,12 @@ async def find_line(kube: Kube, namespace: str, name: str) -> LineRead | None:
 
 
 async def find_rollout(kube: Kube, namespace: str, name: str) -> LineRead | None:
-    """A rollout by its own name, with its line; None where one of them is not there. Raises KubeError."""
+    """A rollout by its own name, with its line; None where there is no such rollout. Raises KubeError."""
     rollout = await kube.find(Ref(PROFILE_ROLLOUTS, name, namespace))
-    of = None if rollout is None else _mapping(_mapping(rollout, "spec"), "lineRef").get("name")
-    line = None if not of else await kube.find(Ref(SERVING_LINES, str(of), namespace))
-    return None if line is None else LineRead(line, rollout)
+    if rollout is None:
+        return None
+    of = _mapping(_mapping(rollout, "spec"), "lineRef").get("name")
+    return LineRead(None if not of else await kube.find(Ref(SERVING_LINES, str(of), namespace)), rollout)
 
 
 async def list_lines(kube: Kube, namespace: str | None) -> list[Object]:

@@ -24,10 +24,9 @@ from prefillgate.report.paper import INDENT, NO_COLOURS, WIDTH, Palette, Paper, 
 from prefillgate.report.words import ABSENT, UNKNOWN, change, percent, plural
 
 LINES = 40
+TAKE_BACK, GO_BACK, ROLL_BACK, OVERRIDE = "to take it back", "to go back", "to roll back", "to override"
 DIFFERENCES_SHOWN = 4
-NOT_WELL_SHOWN = 4
-SENTENCES_SHOWN = 3
-CHANGES_SHOWN = 3
+LONGEST_VALUE = 60  # of a setting
 _TABLE_WIDTH = 90
 _WHOLE = 10_000  # basis points
 _WORDS = {
@@ -40,19 +39,19 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class LinePage:
-    """How the page is written. `override` is the command that overrides, `withdraw` the one that takes back an
-    override, `back` the one that makes the previous profile the promoted one; empty: there is nothing of the kind."""
+    """How the page is written. `commands` are those that may be copied, each behind what it is for. `full`: settings
+    and evidence are not cut either."""
 
-    override: str = ""
-    withdraw: str = ""
-    back: str = ""
+    commands: Sequence[tuple[str, str]] = ()
     width: int = WIDTH
     palette: Palette = NO_COLOURS
+    full: bool = False
 
 
 def render_line_page(view: LineView, page: LinePage) -> str:
-    """The page, a newline at its end. The commands stand on lines of their own and are never cut."""
-    paper = Paper(page.width)
+    """The page, a newline at its end. The commands stand on lines of their own, and neither they nor what says what to
+    do are ever cut: the page is longer than a screen rather."""
+    paper = Paper(page.width, page.full)
     sections = [
         [*_head(view, page, paper), *_doubts(view, paper)],
         _sentences(view, paper),
@@ -124,41 +123,42 @@ def _stage(view: LineView, paper: Paper) -> list[str]:
     lines = []
     for each in view.conditions:
         if each.type == wanted and each not in view.not_well:
-            lines += paper.field("now", each.message, 2)
+            lines += paper.field("now", each.message)
     if going_on and status is not None and status.deadline_at is not None:
         lines += paper.field("deadline", status.deadline_at, 1)
     return lines
 
 
 def _doubts(view: LineView, paper: Paper) -> list[str]:
-    return [line for doubt in (*view.doubts, *view.modes) for line in paper.field("note", doubt, 2)]
+    return [line for doubt in (*view.doubts, *view.modes) for line in paper.field("note", doubt)]
 
 
 def _sentences(view: LineView, paper: Paper) -> list[str]:
     decision = None if view.rollout is None else view.rollout.status.decision
-    told = [] if decision is None else decision.sentences[:SENTENCES_SHOWN]
-    return [line for sentence in told for line in paper.wrap(sentence, "", 3)]
+    told = [] if decision is None else decision.sentences
+    return [line for sentence in told for line in paper.wrap(sentence, "")]
 
 
 def _changed(view: LineView, paper: Paper) -> list[str]:
-    told = list(_differences(view))
+    told = list(_differences(view, paper))
     if not told:
         alone = view.rollout is None and view.status.candidate is None
         return [] if alone else paper.field("what changed", UNKNOWN, 1)
-    shown = told[:DIFFERENCES_SHOWN]
+    shown = told[: paper.most(DIFFERENCES_SHOWN)]
     if len(told) > len(shown):
         shown.append(f"and {plural(len(told) - len(shown), 'more difference')}")
     return _list("what changed", shown, paper, 1)
 
 
-def _differences(view: LineView) -> Iterable[str]:
+def _differences(view: LineView, paper: Paper) -> Iterable[str]:
     """From the rollout's status, else as its spec or the line's status tell them."""
     rollout = view.rollout
     if rollout is not None and rollout.status.differences:
         for each in rollout.status.differences:
             # what is declared comes from profiles, where nothing is written for an option that is left out
             nothing = ABSENT if each.declared else UNKNOWN
-            sides = f"{_known(each.baseline, nothing)} -> {_known(each.candidate, nothing)}"
+            longest = paper.most(LONGEST_VALUE)
+            sides = f"{_known(each.baseline, nothing, longest)} -> {_known(each.candidate, nothing, longest)}"
             yield f"{AREAS[each.area]}: {each.name}, {sides}{'' if each.declared else ' (UNDECLARED)'}"
         return
     told = None if rollout is None else rollout.spec.get("differences")
@@ -213,7 +213,7 @@ def _evidence(view: LineView, paper: Paper) -> list[str]:
         alarm = ", an ALARM stands" if watch.alarm else ""
         lines += paper.field("watch", f"{_of(watch.bad_prefills, watch.prefills)} since the promotion{alarm}{due}", 1)
     changes = () if status.decision is None else status.decision.what_would_change or ()
-    lines += _list("would change it", changes[:CHANGES_SHOWN], paper, 2)
+    lines += _list("would change it", changes, paper)
     if status.evidence is not None:
         lines += paper.field("evidence", f"run {status.evidence.run} in {status.evidence.store}", 2)
     return lines
@@ -242,20 +242,19 @@ def _speed(found: ThroughputStatus) -> str:
 
 def _floor(view: LineView, paper: Paper) -> list[str]:
     floor = view.status.floor
+    if not view.is_there:
+        return []
     if floor is None:
         return paper.field("floor", f"{UNKNOWN}: the baseline was not compared with itself yet", 1)
     told = f"instrument {floor.instrument.lower()}, {_of(floor.bad_prefills, floor.prefills)}, {view.ago(floor.at)}"
     if floor.throughput_cv_basis_points is not None:
         told += f", speed varies by {percent(floor.throughput_cv_basis_points / _WHOLE)}"
-    return paper.field("floor", told if floor.instrument == "Sound" else f"{told}: {floor.message or UNKNOWN}", 2)
+    return paper.field("floor", told if floor.instrument == "Sound" else f"{told}: {floor.message or UNKNOWN}")
 
 
 def _not_well(view: LineView, paper: Paper) -> list[str]:
-    found = view.not_well
-    told = [f"{each.type} is {each.status} ({each.reason}): {each.message}" for each in found[:NOT_WELL_SHOWN]]
-    if len(found) > len(told):
-        told.append(f"and {plural(len(found) - len(told), 'more condition')}")
-    return _list("not well", told, paper, 3)
+    told = [f"{each.type} is {each.status} ({each.reason}): {each.message}" for each in view.not_well]
+    return _list("not well", told, paper)
 
 
 def _overriding(view: LineView, page: LinePage, paper: Paper) -> list[str]:
@@ -267,15 +266,10 @@ def _overriding(view: LineView, page: LinePage, paper: Paper) -> list[str]:
     if standing is not None:
         lines += paper.field("override", _standing(standing), 2)
     elif handled is not None and handled.outcome != "Obeyed":
-        lines += paper.field("override", _handled(handled), 2)
+        lines += paper.field("override", _handled(handled))
     lines += _way_back(view, page, paper)
-    for name, command in (
-        ("to take it back", page.withdraw),
-        ("to go back", page.back),
-        ("to override", page.override),
-    ):
-        if command:
-            lines.append(f"{name:<{INDENT}}{one_line(command)}")
+    lines += _rolling_back(view, paper)
+    lines += [f"{name:<{INDENT}}{one_line(command)}" for name, command in page.commands]
     return lines
 
 
@@ -285,9 +279,24 @@ def _way_back(view: LineView, page: LinePage, paper: Paper) -> list[str]:
         return []
     told = f"traffic given back changes no role: the previous profile {previous.name} is the promoted one again by a"
     told += " promotion"
-    if not page.back:
+    if all(name != GO_BACK for name, _ in page.commands):
         told += "; put its template back into a workload, then it is the candidate"
-    return paper.field("way back", told, 2)
+    return paper.field("way back", told)
+
+
+def _rolling_back(view: LineView, paper: Paper) -> list[str]:
+    """What an allowed rollback of a candidate that is not in production takes: no override, and a person's hand."""
+    if not view.rolls_back_candidate:
+        return []
+    promoted = view.status.promoted_profile
+    which = (
+        "the promoted profile" if promoted is None else f"the promoted profile {promoted.name or promoted.digest[7:19]}"
+    )
+    kept = ""
+    if promoted is not None and promoted.template is not None:
+        kept = f" (its template is in {promoted.template.kind} {promoted.template.name})"
+    told = f"allowed as it stands, no override is needed; the gate changes no workload: {which}{kept} shall serve alone"
+    return paper.field("rolling back", told)
 
 
 def _standing(override: OverrideStatus) -> str:
@@ -301,7 +310,7 @@ def _handled(override: HandledOverride) -> str:
     return f"the last one ({override.value} by {who}) was {override.outcome.lower()}: {override.message or UNKNOWN}"
 
 
-def _list(name: str, told: Sequence[str], paper: Paper, limit: int) -> list[str]:
+def _list(name: str, told: Sequence[str], paper: Paper, limit: int | None = None) -> list[str]:
     return [line for at, each in enumerate(told) for line in paper.field("" if at else name, each, limit)]
 
 
@@ -318,5 +327,5 @@ def _interval(rate: Rate | None) -> str:
     return f"{low} to {percent(rate.high_basis_points / _WHOLE)}"
 
 
-def _known(value: str | None, nothing: str) -> str:
-    return nothing if value is None else one_line(value, 60)
+def _known(value: str | None, nothing: str, longest: int | None) -> str:
+    return nothing if value is None else one_line(value, longest)

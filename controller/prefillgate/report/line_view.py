@@ -54,6 +54,7 @@ class LineView:
     rollout: RolloutView | None = None
     doubts: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()  # what the spec says about the whole: suspended, dry run
+    is_there: bool = True  # else there is only a rollout that names it
 
     @property
     def title(self) -> str:
@@ -78,6 +79,17 @@ class LineView:
         allowed = of_promoted and decision is not None and decision.rollback == "Allowed"
         by_watch = watch is not None and bool(watch.rollback)
         return previous if allowed or by_watch or self.candidate_is(previous) else None
+
+    @property
+    def rolls_back_candidate(self) -> bool:
+        """Whether a rollback is allowed of what the line has as its candidate, and is not in production."""
+        told, decision = (
+            (None, None) if self.rollout is None else (self.rollout.status.candidate, self.rollout.status.decision)
+        )
+        candidate, promoted = self.status.candidate, self.status.promoted_profile
+        if told is None or decision is None or decision.rollback != "Allowed" or candidate is None:
+            return False
+        return _same(told, candidate) and not (promoted is not None and _same(told, promoted))
 
     def candidate_is(self, profile: ProfileSeen) -> bool:
         """Whether a profile is the line's candidate."""
@@ -117,10 +129,12 @@ class LineView:
 
 
 def view_of(
-    line: Object, rollout: Object | None, lease: LeaseSeen | None, now: float, *, alone: bool = False
+    line: Object | None, rollout: Object | None, lease: LeaseSeen | None, now: float, *, alone: bool = False
 ) -> LineView:
-    """What people are told of. `rollout` None: the line has none or it is gone, or (`alone`) nobody looked for it;
-    `lease` None: it is not known."""
+    """What people are told of. `line` None: there is only a rollout that names one; `rollout` None: the line has none
+    or it is gone, or (`alone`) nobody looked for it; `lease` None: it is not known."""
+    if line is None:
+        return _without_line(rollout or {}, lease, now)
     status, wrong = _status(ServingLineStatus, line)
     seen = None if rollout is None else rollout_of(rollout)
     doubts = [*_own_doubts("line", line, status.observed_generation), *wrong, *_lease_doubts(lease, now)]
@@ -141,6 +155,20 @@ def view_of(
         modes=tuple(_modes(spec)),
     )
     return replace(view, doubts=(*view.doubts, *_past(view)))
+
+
+def _without_line(rollout: Object, lease: LeaseSeen | None, now: float) -> LineView:
+    """A rollout whose line is not there, by its own status."""
+    seen, metadata = rollout_of(rollout), _mapping(rollout, "metadata")
+    name = str(_mapping(seen.spec, "lineRef").get("name", ""))
+    doubts = [
+        f"There is no ServingLine {name} here (any more): nothing is done about this rollout.",
+        *_status(ProfileRolloutStatus, rollout)[1],
+        *_lease_doubts(lease, now),
+        *_own_doubts("rollout", rollout, seen.status.observed_generation),
+    ]
+    status, namespace = ServingLineStatus(), str(metadata.get("namespace", ""))
+    return LineView(namespace, name, now, None, status, seen, tuple(doubts), is_there=False)
 
 
 def _past(view: LineView) -> Iterable[str]:

@@ -30,24 +30,30 @@ NO_COLOURS = Palette()
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """So many columns, and lines to match: what takes one line of `WIDTH` columns may take two of half the width."""
+    """So many columns, and lines to match: what takes one line of `WIDTH` columns may take two of half the width.
+    `whole`: nothing is cut."""
 
     width: int
+    whole: bool = False
 
     def lines(self, count: int) -> int:
         return math.ceil(count * WIDTH / self.width)
 
-    def field(self, name: str, text: str, limit: int) -> list[str]:
-        """A name in the margin with its text beside it, in at most so many lines of `WIDTH` columns."""
+    def most(self, count: int) -> int | None:
+        """How many of a list are shown; None: all."""
+        return None if self.whole else count
+
+    def field(self, name: str, text: str, limit: int | None = None) -> list[str]:
+        """A name in the margin with its text beside it, in at most so many lines of `WIDTH` columns; None: whole."""
         wrapped = self.wrap(text, " " * INDENT, limit)
         return [f"{name:<{INDENT}}{wrapped[0][INDENT:]}", *wrapped[1:]] if wrapped else []
 
-    def wrap(self, text: str, indent: str, limit: int) -> list[str]:
-        """`text` on as many lines as it takes, cut at so many of `WIDTH` columns."""
-        room, limit = self.width - len(indent), self.lines(limit)
-        lines = textwrap.wrap(one_line(text, 1000), room, break_on_hyphens=False)
-        if len(lines) > limit:
-            lines = [*lines[: limit - 1], f"{lines[limit - 1][: room - 1]}…"]
+    def wrap(self, text: str, indent: str, limit: int | None = None) -> list[str]:
+        """`text` on as many lines as it takes, cut at so many of `WIDTH` columns; None: whole."""
+        room, most = self.width - len(indent), None if limit is None or self.whole else self.lines(limit)
+        lines = textwrap.wrap(one_line(text, None if most is None else 1000), room, break_on_hyphens=False)
+        if most is not None and len(lines) > most:
+            lines = [*lines[: most - 1], f"{lines[most - 1][: room - 1]}…"]
         return [cut(f"{indent}{line}", self.width) for line in lines]
 
 
