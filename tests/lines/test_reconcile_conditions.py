@@ -12,7 +12,7 @@ from prefillgate.api.kinds.names import PROFILE_ROLLOUT, SERVING_LINE
 from prefillgate.api.kinds.reasons import CONDITIONS_OF, ROWS, ConditionType
 from prefillgate.core.decision import ERRORS, Reason
 from prefillgate.core.verdict import Outcome, Verdict
-from prefillgate.reconcile.snapshot import ArmSeen, ServerSeen, Trouble, WatchFound, WorkKind, WorkState
+from prefillgate.reconcile.snapshot import ArmSeen, ServerSeen, Standstill, Trouble, WatchFound, WorkKind, WorkState
 from tests.support.line_world import (
     HOLDS,
     LOST,
@@ -133,6 +133,23 @@ def floor_broken_off(world: World) -> None:
     world.ends(WorkKind.FLOOR)
     key = next(iter(world.works))
     world.works[key] = replace(world.works[key], state=WorkState.BROKEN, trouble="lost", retry_at=world.now + 60)
+    world.settle()
+
+
+@scenario
+def nothing_that_can_be_measured(world: World) -> None:
+    world.settle()
+    stands_still(world, WorkKind.FLOOR)
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    world.settle()
+    world.propose(B)
+    stands_still(world, WorkKind.JUDGE)
+
+
+def stands_still(world: World, kind: WorkKind) -> None:
+    key = next(key for key, each in world.works.items() if each.kind is kind)
+    found = Standstill(world.now - 301, 3, "candidate: the probe was not answered: NotJson", "candidate")
+    world.works[key] = replace(world.works[key], standstill=found)
     world.settle()
 
 

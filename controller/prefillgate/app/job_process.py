@@ -12,7 +12,7 @@ from functools import partial
 
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.app.carrying import WorkSettings
-from prefillgate.app.jobs import in_a_job
+from prefillgate.app.jobs import STANDSTILL_CODES, in_a_job
 from prefillgate.app.logs import Troubles, logger
 from prefillgate.app.make import observer, said
 from prefillgate.app.metrics import Metrics
@@ -33,6 +33,7 @@ from prefillgate.kube.objects import metadata, uid_of
 from prefillgate.reconcile.effects import StartWork
 from prefillgate.reconcile.override_targets import holds
 from prefillgate.reconcile.snapshot import WorkSeen, WorkState
+from prefillgate.reconcile.standstill import has_ended_it
 
 LOOK_SECONDS = 10.0
 ENDED, NOT_NOW, REFUSED = 0, 1, 2
@@ -142,7 +143,7 @@ class _Replaying:
         if not seen:
             return None
         await self._say(seen[0])
-        return _code(seen[0])
+        return _code(seen[0], self.around.clock.now())
 
     async def _say(self, seen: WorkSeen) -> None:
         """Tell the controller what it waits for: by the book, which is all that both can write."""
@@ -169,8 +170,12 @@ def _is_wanted(order: StartWork, observed: Observed) -> bool:
     return not (over or leaving or elsewhere)
 
 
-def _code(seen: WorkSeen) -> int | None:
-    """The exit code of a replay that has ended; None of one that goes on, or is tried again."""
+def _code(seen: WorkSeen, now: float) -> int | None:
+    """The exit code of a replay that has ended, or of which nothing is to be hoped for; None of one that goes on, or
+    is tried again."""
+    if seen.state is not WorkState.ENDED and has_ended_it(seen, now) and seen.standstill is not None:
+        logger().warning("replay_stands_still", work=seen.key, message=seen.standstill.trouble)
+        return next(code for code, arm in STANDSTILL_CODES.items() if arm == seen.standstill.arm)
     if seen.state is WorkState.RUNNING or (seen.state is WorkState.BROKEN and seen.trouble != TAKEN_OVER):
         return None
     logger().info("replay_over", work=seen.key, state=seen.state.value, message=seen.trouble)

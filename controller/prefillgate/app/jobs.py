@@ -24,6 +24,7 @@ from prefillgate.app.run_stores import told
 from prefillgate.app.seams import Changed, Leading, Observed
 from prefillgate.app.watching_run import is_over, so_far, told_of_ended, waits_for
 from prefillgate.app.work import Key, ThreadWorks
+from prefillgate.core.cells import BASELINE, CANDIDATE
 from prefillgate.core.gate import fold
 from prefillgate.core.verdict import Verdict
 from prefillgate.evidence import StoreError, read_store, store_exists
@@ -31,9 +32,11 @@ from prefillgate.kube.clock import Clock, SystemClock
 from prefillgate.kube.errors import KubeError
 from prefillgate.reconcile.effects import RecordOverride, StartWork
 from prefillgate.reconcile.snapshot import WorkKind, WorkSeen, WorkState
+from prefillgate.reconcile.standstill import BOTH, standstill_of_a_job
 from prefillgate.report.clean import one_line
 
 REFUSED_CODE = 2
+STANDSTILL_CODES = {3: CANDIDATE, 4: BASELINE, 5: BOTH}  # whose servers gave nothing that can be measured, for an hour
 WORD_LOOKS = 5  # a second apart, for a person's word to be written down before the replay goes on
 IN_THREADS = ("Drain", "Scratch")  # isolation that puts pods aside, and puts back what was there
 TO_A_JOB = "it goes on in a Job"
@@ -341,14 +344,17 @@ class JobWorks:
             code = "" if seen.code is None else f" with code {seen.code}"
             job = JobWanted(work.order, work.line, self.leading.fence.token).name
             where = f"kubectl logs -n {self.place.namespace} job/{job}"
-            self._failed(work, f"its Job ended{code}; {where} says why", refused=seen.code == REFUSED_CODE)
+            arm = STANDSTILL_CODES.get(seen.code or 0, "")
+            self._failed(work, f"its Job ended{code}; {where} says why", seen.code == REFUSED_CODE, arm)
 
-    def _failed(self, work: _Work, trouble: str, refused: bool = False) -> None:
+    def _failed(self, work: _Work, trouble: str, refused: bool = False, arm: str = "") -> None:
+        """`arm`: whose servers gave nothing that can be measured, for so long that the rollout ends."""
         work.failures = 1 if work.seen.rows > work.rows_at_failure else work.failures + 1
         work.rows_at_failure = work.seen.rows
         state = WorkState.REFUSED if refused else WorkState.BROKEN
         retry_at = self.clock.now() + retry_seconds(work.failures, refused)
-        work.seen = replace(work.seen, state=state, trouble=trouble, retry_at=retry_at)
+        still = standstill_of_a_job(arm, trouble, self.clock.now()) if arm else None
+        work.seen = replace(work.seen, state=state, trouble=trouble, retry_at=retry_at, standstill=still)
         self.changed(work.line)
 
     async def _note(self, work: _Work) -> bool:

@@ -14,16 +14,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prefillgate.api.errors import InputError
+from prefillgate.app.logs import logger
 from prefillgate.app.orders import Asked, Chosen, NotYet, NoWindow, Servers, Unusable, servers_of
 from prefillgate.app.watching_run import RunWatcher
 from prefillgate.core.journal import Overridden, OverrideEnded
 from prefillgate.core.verdict import Verdict
 from prefillgate.evidence import StoreDamaged, StoreError, StoreFenced, StoreForeign, StoreVersion
-from prefillgate.reconcile.snapshot import FloorFound, WatchFound, WorkSeen, WorkState
+from prefillgate.reconcile.snapshot import FloorFound, Standstill, WatchFound, WorkSeen, WorkState
+from prefillgate.reconcile.standstill import BOTH
 from prefillgate.replay.clock import Clock
 from prefillgate.replay.swapping import SwapFailed
 from prefillgate.report.clean import one_line
-from prefillgate.runs.errors import BadInput, RunError
+from prefillgate.runs.errors import BadInput, CouldNotMeasure, RunError
 
 FIRST_RETRY_SECONDS = 5.0  # doubled with each failure that no progress came between
 LONGEST_RETRY_SECONDS = 300.0
@@ -104,7 +106,7 @@ class Replay:
         self._serverless = False
         self._no_journal = False  # words were tried, and there is no store that they could be written into
         self._words_due_at = 0.0  # when those that could not be written are tried again
-        self._failures, self._rows_at_failure = 0, 0
+        self._failures, self._cells_at_failure = 0, 0
 
     def seen(self) -> WorkSeen:
         """How it stands now."""
@@ -113,6 +115,8 @@ class Replay:
             seen = replace(self._seen, rows=progress.rows, head=progress.head, verdict=progress.verdict)
             if self._watcher.before is not None:
                 seen = replace(seen, before=self._watcher.before)
+            if self._watcher.cells > self._cells_at_failure:
+                seen = replace(seen, standstill=None)
             if progress.waiting and self._living and not seen.waiting:
                 return replace(seen, waiting=progress.waiting, waiting_since=progress.waiting_since)
             return seen
@@ -157,6 +161,8 @@ class Replay:
             if self._serverless and not self._available():
                 return False
             early = self._seen.retry_at is not None and self._clock.now() < self._seen.retry_at
+            if moved:  # another server is another matter
+                self._set(standstill=None)
             if self._final or (early and not moved and not asked.differs(before)):
                 return False
             self._set(state=WorkState.RUNNING, trouble="", retry_at=None)
@@ -333,11 +339,12 @@ class Replay:
                 self._set(waiting=WINDOW, waiting_since=self._clock.now(), retry_at=error.opens_at)
                 return
             if self._serverless:  # it may go on as soon as there is one
-                self._set(state=WorkState.BROKEN, trouble=str(error), retry_at=None)
+                self._set(state=WorkState.BROKEN, trouble=str(error), retry_at=None, standstill=None)
                 return
-            rows = self._watcher.progress.rows
-            self._failures = 1 if rows > self._rows_at_failure else self._failures + 1
-            self._rows_at_failure = rows
+            cells, before = self._watcher.cells, self._seen.standstill
+            came_on = cells > self._cells_at_failure  # a row of the journal is none: each try writes some
+            self._failures = 1 if came_on else self._failures + 1
+            self._cells_at_failure = cells
             cause = _cause(error)
             self._final = isinstance(cause, StoreFenced)
             refused = isinstance(cause, REFUSED)
@@ -345,7 +352,9 @@ class Replay:
                 state=WorkState.REFUSED if refused else WorkState.BROKEN,
                 trouble=TAKEN_OVER if self._final else _told(error),
                 retry_at=None if self._final else self._clock.now() + retry_seconds(self._failures, refused),
+                standstill=standing(None if came_on else before, _told(error), arm_at_fault(error), self._clock.now()),
             )
+            _log(self.key, self._seen)
 
     def _set(self, **changes: Any) -> None:
         self._seen = replace(self._seen, **changes)
@@ -357,6 +366,27 @@ def retry_seconds(failures: int, refused: bool = False) -> float:
     if refused:
         return LONGEST_RETRY_SECONDS
     return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_RETRY_SECONDS)
+
+
+def standing(before: Standstill | None, trouble: str, arm: str, now: float) -> Standstill:
+    """A standstill that lasts on, or begins: what servers say and what else keeps a replay from going on are two."""
+    if before is None or bool(before.arm) != bool(arm):
+        return Standstill(now, 1, trouble, arm)
+    return Standstill(before.since, before.tries + 1, trouble, arm if before.arm == arm else BOTH)
+
+
+def arm_at_fault(error: BaseException | None) -> str:
+    """The arm whose server did not answer as one must; empty where an error is about something else."""
+    while error is not None:
+        if isinstance(error, CouldNotMeasure) and error.arm:
+            return error.arm
+        error = error.__cause__
+    return ""
+
+
+def _log(key: str, seen: WorkSeen) -> None:
+    tries = 0 if seen.standstill is None else seen.standstill.tries
+    logger().warning("replay_broke_off", work=key, tries=tries, message=seen.trouble)
 
 
 def _cause(error: BaseException) -> BaseException:

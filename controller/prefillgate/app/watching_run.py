@@ -53,6 +53,7 @@ class RunWatcher:
         self._judged_at: float | None = None
         self._begun = False
         self._before: Verdict | None = None
+        self.cells = 0  # that came to their end while this process carried the run out
         self.leave: Callable[[], object] | None = None  # called once the cell in flight has come to its end
 
     @property
@@ -94,8 +95,10 @@ class RunWatcher:
         self._put(*_tail(self._journal), verdict, waits)
         if turned or before.waiting != waits[0]:
             self._turned()
-        if isinstance(event, CellMeasured) and self.leave is not None:
-            self.leave()
+        if isinstance(event, CellMeasured):
+            self.cells += 1
+            if self.leave is not None:
+                self.leave()
 
     def waiting(self, gate: Gate, step: Separate) -> None:
         """The replicate waits for its separation: its status says so already."""

@@ -16,7 +16,11 @@ from prefillgate.reconcile.restated import NO_ROLLOUT, NOT_STARTED
 from prefillgate.reconcile.seen import LineView, wire
 
 GATING = ConditionType.GATING
-_GOES_ON = ("Screening", "ScreenEnded", "WaitingForIdle", "WaitingForServer", "WaitingForWindow", "LoadLimitReached")
+_GOES_ON = (
+    *("Screening", "ScreenEnded", "WaitingForIdle", "WaitingForServer", "WaitingForWindow", "LoadLimitReached"),
+    "ReplayInterrupted",
+)
+_NO_FLOOR = ("FloorDue", "FloorRunning", "FloorInterrupted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ def _of_current(facts: LineFacts) -> Finding:
     if screened is not None and screened.reason in _GOES_ON:
         return Finding(GATING, "True", "RolloutRunning", f"It is {name}.")
     for each in (facts.checked, facts.endpoints):
-        if each.reason in ("FloorDue", "FloorRunning") or (each.type == facts.endpoints.type and not each.holds):
+        if each.reason in _NO_FLOOR or (each.type == facts.endpoints.type and not each.holds):
             return Finding(GATING, "False", "Waiting", _sentence(each.type, each.reason))
     return Finding(GATING, "True", "RolloutRunning", f"It is {name}.")
 

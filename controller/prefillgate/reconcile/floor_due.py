@@ -8,6 +8,7 @@ from prefillgate.api.kinds.line_status import FloorSeen
 from prefillgate.api.kinds.moments import moment, seconds_of
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.evidence.book_rows import Floor
+from prefillgate.reconcile import standstill
 from prefillgate.reconcile.answer import LONGEST_LINE, bounded
 from prefillgate.reconcile.effects import StartWork
 from prefillgate.reconcile.findings import Finding
@@ -75,7 +76,7 @@ def floor_of(
         key=key,
         seen=seen,
         usable=usable,
-        finding=_finding(seen if usable else None, work, start),
+        finding=_finding(seen if usable else None, work, start, view.now),
         start=start,
         keep=keep,
         expires_at=(expires if judged else again_at) if usable else None,
@@ -129,10 +130,13 @@ def _start(view: LineView, key: str) -> StartWork:
     return StartWork(key, WorkKind.FLOOR, baseline=view.promoted.digest, seed=seed_of(view.uid, key))
 
 
-def _finding(seen: FloorSeen | None, work: WorkSeen | None, start: StartWork | None) -> Finding:
+def _finding(seen: FloorSeen | None, work: WorkSeen | None, start: StartWork | None, now: float) -> Finding:
     if seen is not None:
         status, reason = _FINDINGS[seen.instrument]
         return Finding(CHECKED, status, reason, seen.message or "")  # type: ignore[arg-type]
+    if (found := standstill.told(work, now)) is not None:
+        detail = f"{standstill.sentence(found)} {standstill.remedy(found)}"
+        return Finding(CHECKED, "Unknown", "FloorInterrupted", detail)
     if start is not None or (work is not None and work.state is WorkState.RUNNING):
         return Finding(CHECKED, "Unknown", "FloorRunning")
     return Finding(CHECKED, "Unknown", "FloorDue", "" if work is None else work.trouble)

@@ -18,7 +18,7 @@ from prefillgate.api.kinds.reasons import ROWS, ConditionType
 from prefillgate.api.kinds.rollout_status import DecisionStatus, OverrideStatus
 from prefillgate.core.decision import Reason
 from prefillgate.core.verdict import Outcome
-from prefillgate.reconcile import restated
+from prefillgate.reconcile import restated, standstill
 from prefillgate.reconcile.answer import Answer, answered, goes_on
 from prefillgate.reconcile.candidates import Candidacy, superseded_by
 from prefillgate.reconcile.effects import StartWork
@@ -26,9 +26,10 @@ from prefillgate.reconcile.findings import Finding
 from prefillgate.reconcile.floor_due import FloorView, may_start_again
 from prefillgate.reconcile.naming import seed_of
 from prefillgate.reconcile.seen import LineView, RolloutView
-from prefillgate.reconcile.snapshot import WorkKind, WorkState
+from prefillgate.reconcile.snapshot import Standstill, WorkKind, WorkState
 
 SCREENED, SUCCEEDED, SUPERSEDED = ConditionType.SCREENED, ConditionType.SUCCEEDED, ConditionType.SUPERSEDED
+MOST_CHANGES = 16
 PATIENCE_SECONDS = 60.0  # a wait is told once it has lasted so long: a busy server comes and goes with every request
 MEND_OR_RERUN = (
     "What is named put right, or a rerun (annotation prefillgate.io/rerun): a rollout with a run of its own, by what "
@@ -224,8 +225,20 @@ def refused(g: Ground) -> Life | None:
     return _late(g) or Life(told, g.evidence, _screened_so_far(g), may_run=True, start=start, look_at=times)
 
 
+def standing_still(g: Ground) -> Life | None:
+    """10. A server answers again and again what nobody can measure: an Error, and no word about the candidate."""
+    work = g.rollout.work
+    if work is None or work.state is WorkState.ENDED or not standstill.has_ended_it(work, g.view.now):
+        return None
+    found = work.standstill
+    assert found is not None  # it has ended it
+    return _could_not_measure(
+        g, Reason.MEASUREMENT_LOST, f"{standstill.sentence(found)} {standstill.remedy(found)} A rerun asks again."
+    )
+
+
 def instrument_broken(g: Ground) -> Life | None:
-    """10. Where the baseline differs from itself nothing is judged."""
+    """11. Where the baseline differs from itself nothing is judged."""
     if g.floor is None or not g.floor.broken or g.rollout.started:
         return None
     seen = g.floor.seen
@@ -233,19 +246,19 @@ def instrument_broken(g: Ground) -> Life | None:
 
 
 def late(g: Ground) -> Life | None:
-    """11. Out of time, and no replay runs that would say so itself."""
+    """12. Out of time, and no replay runs that would say so itself."""
     return _late(g)
 
 
 def without_candidate(g: Ground) -> Life | None:
-    """12. Made by hand, while there is no candidate: it waits for one."""
+    """13. Made by hand, while there is no candidate: it waits for one."""
     if _is_current(g):
         return None
     return Life(g.evidence, g.evidence, _not_started(g), look_at=_deadline(g))
 
 
 def waiting_for_floor(g: Ground) -> Life | None:
-    """13. The baseline is compared with itself first."""
+    """14. The baseline is compared with itself first."""
     if g.rollout.started or (g.floor is not None and g.floor.usable):
         return None
     waiting = Finding(SCREENED, "False", "WaitingForFloor")
@@ -254,7 +267,7 @@ def waiting_for_floor(g: Ground) -> Life | None:
 
 
 def waiting_for_endpoints(g: Ground) -> Life | None:
-    """14. Nobody is asked who takes no requests."""
+    """15. Nobody is asked who takes no requests."""
     if g.endpoints.holds or g.rollout.running:
         return None
     waiting = Finding(SCREENED, "False", "WaitingForEndpoints")
@@ -263,17 +276,26 @@ def waiting_for_endpoints(g: Ground) -> Life | None:
 
 
 def replayed(g: Ground) -> Life:
-    """15. It is being replayed, or begins to be."""
+    """16. It is being replayed, or begins to be."""
     work = g.rollout.work
     wanted = work is None or work.state is WorkState.RUNNING or _paused(g) or may_start_again(work, g.view.now)
     start = _start(g) if wanted and g.endpoints.holds else None
     answer = g.latest
     evidence = g.evidence if answer is None else answer.decision
     screened, waits_until = _screening(g, answer)
-    times = [*_deadline(g), *waits_until]
+    times = [*_deadline(g), *waits_until, *standstill.due_at(work, g.view.now)]
     if work is not None and work.state in (WorkState.BROKEN, WorkState.RUNNING) and work.retry_at is not None:
         times.append(work.retry_at)
-    return Life(evidence, evidence, screened, answer=answer, may_run=True, start=start, look_at=tuple(times))
+    told = _with_remedy(evidence, standstill.told(work, g.view.now))
+    return Life(told, evidence, screened, answer=answer, may_run=True, start=start, look_at=tuple(times))
+
+
+def _with_remedy(evidence: DecisionStatus, found: Standstill | None) -> DecisionStatus:
+    """What the evidence says, and first what keeps more of it from coming."""
+    if found is None:
+        return evidence
+    changes = [standstill.remedy(found), *(evidence.what_would_change or ())]
+    return evidence.model_copy(update={"what_would_change": changes[:MOST_CHANGES]})
 
 
 Rule = Callable[[Ground], Life | None]
@@ -287,6 +309,7 @@ RULES: tuple[Rule, ...] = (
     suspended,
     store_away,
     refused,
+    standing_still,
     instrument_broken,
     late,
     without_candidate,
@@ -387,6 +410,9 @@ def _screening(g: Ground, answer: Answer | None) -> tuple[Finding, tuple[float, 
     before = _screened_so_far(g)
     if before.holds or (answer is not None and answer.replicates):
         return Finding(SCREENED, "True", "ScreenEnded"), ()
+    if (found := standstill.told(work, g.view.now)) is not None:
+        detail = (standstill.sentence(found), standstill.remedy(found), standstill.when_it_ends(found))
+        return Finding(SCREENED, "False", "ReplayInterrupted", " ".join(filter(None, detail))), ()
     if work is not None and work.state in (WorkState.BROKEN, WorkState.REFUSED):
         return Finding(SCREENED, "False", "Screening", f"Interrupted, and tried again: {work.trouble}"), ()
     if work is not None and work.waiting and (SCREENED, work.waiting) in ROWS:

@@ -135,6 +135,18 @@ class WatchFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Standstill:
+    """A replay that broke off again and again without one new cell between: since when, how often, what the last time
+    said, and which arm's server did not answer as one must (`both`: now one, now the other; empty: it is not about
+    servers)."""
+
+    since: float
+    tries: int
+    trouble: str
+    arm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkSeen:
     """A piece of work as it stands now. `verdict` is that of a rollout so far, while it runs too."""
 
@@ -155,6 +167,7 @@ class WorkSeen:
     trouble: str = ""  # why it is broken or refused, for a person
     ended_at: float | None = None
     retry_at: float | None = None  # when a broken one may be started again
+    standstill: Standstill | None = None  # None: it never broke off, or came on since
 
 
 @dataclass(frozen=True, slots=True)

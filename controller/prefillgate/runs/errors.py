@@ -18,7 +18,12 @@ class RunError(Exception):
 
 
 class CouldNotMeasure(RunError):
-    """The measurement could not be made or trusted."""
+    """The measurement could not be made or trusted. `arm`: whose server did not answer as one must; empty: it is not
+    about one."""
+
+    def __init__(self, message: str, arm: str = "") -> None:
+        super().__init__(message)
+        self.arm = arm
 
 
 class BadInput(RunError):

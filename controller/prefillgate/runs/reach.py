@@ -47,7 +47,7 @@ async def reach(arm: str, asked: ArmRequest, times: LaneTimes, around: Around, s
         with told_to_wait(asked.url, around):
             engine = await stack.enter_async_context(await detect(asked.url, options, asked.engine))
     except EngineError as error:
-        raise CouldNotMeasure(f"{arm}: {error}") from error
+        raise CouldNotMeasure(f"{arm}: {error}", arm) from error
     lane = Lane(arm, engine, around.clock, times)
     lane.access_findings = access_findings(asked.access, engine.url)
     if around.hooks.present_epoch is not None and asked.url not in around.hooks.untold:
@@ -69,4 +69,4 @@ async def identified(arm: str, lane: Lane, around: Around) -> Identity:
     except ModelNotServedError as error:
         raise BadInput(f"{arm}: {error}") from error
     except EngineError as error:
-        raise CouldNotMeasure(f"{arm}: {error}") from error
+        raise CouldNotMeasure(f"{arm}: {error}", arm) from error

@@ -41,7 +41,7 @@ async def _one(arm: str, lane: HttpLane, patience: tuple[float, float], around: 
         while (why := await _not_ready(lane, max(ASK_EVERY_SECONDS, until - clock.now()))) is not None:
             now = clock.now()
             if now >= until:
-                raise CouldNotMeasure(f"{arm}: not ready within the {seconds:g} s of --wait-ready: {why}")
+                raise CouldNotMeasure(f"{arm}: not ready within the {seconds:g} s of --wait-ready: {why}", arm)
             if said is None or now - said >= SAY_EVERY_SECONDS:
                 around.said(f"{arm}: not ready yet, waiting {until - now:.0f} s more at most: {one_line(why, 200)}")
                 said = now

@@ -223,7 +223,7 @@ async def _probe(runner: Runner, around: Around) -> None:
         try:
             await _meet(runner, lane, around)
         except EngineError as error:
-            raise CouldNotMeasure(f"{lane.arm}: the probe was not answered: {error}") from error
+            raise CouldNotMeasure(f"{lane.arm}: the probe was not answered: {error}", lane.arm) from error
 
 
 async def _meet(runner: Runner, lane: Lane, around: Around) -> None:
