@@ -34,7 +34,7 @@ from prefillgate.kube.status import StatusWriter
 from prefillgate.reconcile import effects as do
 from prefillgate.reconcile.effects import Plan
 from prefillgate.reconcile.snapshot import LineSnapshot, RolloutSeen, WorkKind
-from tests.support.controllers import Shelf, line
+from tests.support.controllers import Shelf, ends, line
 from tests.support.fake_api import FakeApi, Fault
 from tests.support.fake_api.store import Object, Write
 from tests.support.manual_clock import ManualClock
@@ -304,6 +304,15 @@ async def test_an_event_that_is_refused_holds_up_no_other_and_is_logged_once(
     assert bench.hand.untold == 0
     rows = [json.loads(row) for row in capsys.readouterr().err.splitlines()]
     assert [row["object"] for row in rows if row["event"] == "event_refused"] == ["default/dying"]
+
+
+async def test_a_namespace_that_ends_is_no_error(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs("info", "json")
+    thing = bench.put("chat")
+    ends(bench.fake)
+    await bench.hand.carry_out(bench.seen(thing), Plan(STATUS, after=(TELL,)))
+    assert bench.events() == [] and bench.hand.untold == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("code", [401, 429, 500])

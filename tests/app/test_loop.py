@@ -14,9 +14,9 @@ from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.evidence.book import open_book
 from prefillgate.evidence.fence import Fence
 from prefillgate.kube.objects import EVENTS, PROFILE_ROLLOUTS, PROMOTION_POLICIES, REPLAY_SETS, SERVING_LINES
-from prefillgate.reconcile.effects import Plan, Tell
+from prefillgate.reconcile.effects import CreateRollout, Plan, Tell
 from prefillgate.reconcile.snapshot import BookSeen, LineSnapshot, WorkKind, WorkSeen, WorkState
-from tests.support.controllers import Controller, a_fate, generation_seen, line
+from tests.support.controllers import Controller, a_fate, ends, generation_seen, line
 from tests.support.fake_api import FakeApi, Fault
 from tests.support.fake_api.store import Object, Write
 from tests.support.manual_clock import until
@@ -205,6 +205,25 @@ async def test_what_the_api_server_refuses_is_told_with_its_words_and_tried_agai
     await until(lambda: events(fake))
     (event,) = events(fake)
     assert (event["reason"], event["type"]) == ("CannotGoOn", "Warning") and message in event["note"]
+
+
+async def test_a_line_whose_namespace_ends_cannot_get_a_rollout_and_that_is_no_error(
+    fake: FakeApi, controller: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(fake, "a")
+    one = controller()
+    wanted = CreateRollout({"metadata": {"name": "a-1", "namespace": "default"}, "spec": {"lineRef": {"name": "a"}}})
+    going = [False]
+    one.plan = lambda seen: replace(generation_seen(seen), before=(wanted,) if going[0] else ())
+    one.start()
+    await until(lambda: written(fake, "a"))  # it leads
+    ends(fake)
+    going[0] = True
+    touch(fake, "a")
+    await until(lambda: ("create", "profilerollouts") in fake.calls)
+    await until(lambda: value(one, "reconcile_errors_total", kind="ServingLine", error="Transient") >= 1)
+    assert {row["level"] for row in logged(capsys)} <= {"debug", "info"}
+    assert ("create", "events") not in fake.calls
 
 
 async def test_a_store_that_is_away_is_told_once_and_over_once(

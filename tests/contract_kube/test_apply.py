@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from prefillgate.kube.access import Where, find_access
-from prefillgate.kube.client import Kube
-from prefillgate.kube.errors import Conflict, NotFound
+from prefillgate.kube.client import APPLY, Kube
+from prefillgate.kube.errors import Conflict, Invalid, NotFound
 from prefillgate.kube.objects import Object, Ref, condition, generation_of, uid_of, version_of
 from prefillgate.kube.status import StatusWriter
-from prefillgate.kube.transport import Transport
+from prefillgate.kube.transport import Call, Transport
 from tests.contract_kube.conftest import Side
 from tests.support.gadgets import GADGETS, gadget
 
@@ -115,3 +115,46 @@ async def test_a_status_of_an_object_that_is_gone_makes_no_object(side: Side) ->
     with pytest.raises((NotFound, Conflict)):
         await StatusWriter(side.kube).write(GADGETS, made, {"decision": "Promote"})
     assert await side.kube.find(Ref(GADGETS, "one", side.space)) is None
+
+
+PIECE = 0x110000 // 5 + 1  # of Unicode: an object of etcd holds 1.5 MB
+PIECES = [range(first, min(first + PIECE, 0x110000)) for first in range(0, 0x110000, PIECE)]
+
+
+@pytest.mark.parametrize("codes", PIECES, ids=lambda codes: f"U+{codes[0]:04X}")
+async def test_a_status_may_hold_every_character_there_is(side: Side, codes: range) -> None:
+    made = await side.kube.create(GADGETS, gadget("one", side.space))
+    said = "".join(map(chr, codes))
+    writer = StatusWriter(side.kube)
+    written = await writer.write(GADGETS, made, {"decision": said})
+    assert written is not None
+    halves = dict.fromkeys(range(55296, 57344), "�")  # of a pair: no encoding has them
+    assert written["status"]["decision"] == said.translate(halves)
+    assert await writer.write(GADGETS, written, {"decision": said}) is None
+
+
+@pytest.mark.parametrize("said", ["Überprüfung 🔥 世界", "\ud83d alone", "a\x7fb\x85c\u2028d\ufeff"])
+async def test_every_write_takes_text_as_strangers_write_it(side: Side, said: str) -> None:
+    meant = said.replace("\ud83d", "\ufffd")
+    thing = gadget("one", side.space)
+    thing["metadata"]["annotations"] = {"a": said}
+    made = await side.kube.create(GADGETS, thing)
+    assert made["metadata"]["annotations"] == {"a": meant}
+    ref = Ref(GADGETS, "one", side.space)
+    patched = await side.kube.merge_patch(ref, {"spec": {"note": said}})
+    assert patched["spec"]["note"] == meant
+    replaced = await side.kube.replace(GADGETS, {**patched, "spec": {"note": said + said}})
+    assert replaced["spec"]["note"] == meant + meant
+    changed = await side.kube.json_patch(ref, [{"op": "replace", "path": "/spec/note", "value": said}])
+    assert changed["spec"]["note"] == meant
+
+
+async def test_what_a_person_applies_with_escapes_in_pairs_is_refused(side: Side) -> None:
+    """What the fake refuses must be what the real one refuses, or the tests that rest on it prove nothing."""
+    kind = f"/apis/{GADGETS.api_version}/namespaces/{side.space}/{GADGETS.plural}/one"
+    for raw in (b'"\\ud83d\\udd25"', b'"a\x7fb"'):
+        body = b'{"apiVersion":"test.prefillgate.io/v1","kind":"Gadget","metadata":{"name":"one"},"spec":{"note":%s}}'
+        params = {"fieldManager": "x", "force": "true"}
+        call = Call("apply", "gadgets", "PATCH", kind, params, body % raw, APPLY)
+        with pytest.raises(Invalid, match="error decoding YAML"):
+            await side.kube._transport.send(call)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from prefillgate.kube.client import Action
@@ -117,6 +119,20 @@ async def test_a_value_out_of_bounds_is_refused_with_the_path_of_its_field(side:
     assert caught.value.code == 422
     assert [cause.field for cause in caught.value.causes] == ["spec.size"]
     assert "10" in caught.value.causes[0].message
+
+
+async def test_a_namespace_that_ends_takes_nothing_new_and_says_why(side: Side) -> None:
+    ending = Ref(NAMESPACES, f"{side.space}-ends")
+    held: dict[str, Any] = {"metadata": {"name": ending.name, "finalizers": ["test.prefillgate.io/held"]}}
+    await side.kube.create(NAMESPACES, held)
+    await side.kube.delete(ending)
+    with pytest.raises(Forbidden) as caught:
+        await side.kube.create(GADGETS, gadget("one", ending.name))
+    assert caught.value.namespace_ends
+    with pytest.raises(Forbidden) as other:
+        await side.stranger.list(Query(SECRETS, side.space))
+    assert not other.value.namespace_ends
+    await side.kube.merge_patch(ending, {"metadata": {"finalizers": None}})
 
 
 async def test_who_may_not_is_told_so_and_can_ask_before(side: Side) -> None:

@@ -49,6 +49,11 @@ def line(name: str, space: str = "default", **spec: Any) -> Object:
     return {"metadata": {"name": name, "namespace": space}, "spec": spec}
 
 
+def ends(fake: FakeApi, space: str = "default") -> None:
+    """Let a namespace be on its way out."""
+    fake.store.objects["namespaces", "", space]["metadata"]["deletionTimestamp"] = "2026-11-30T12:00:00Z"
+
+
 def settings(folder: Any, **flags: str) -> Settings:
     """As the command reads them, with a Lease that is soon asked for again, and any free port."""
     usual = {"namespace": "default", "store": str(folder / "store"), "listen": "127.0.0.1:0", **EAGER}

@@ -188,7 +188,8 @@ class Hand:
                 return  # of all
             except KubeError as error:  # of this one: its namespace ends, a quota, an admission policy
                 text = f"an event of {happening.reason} cannot be written: {error}"
-                logger().error("event_refused", object=key_of(happening.obj), message=text)
+                level = "debug" if error.namespace_ends else "error"
+                getattr(logger(), level)("event_refused", object=key_of(happening.obj), message=text)
             finally:
                 self._telling.discard(key)
             self._untold.pop(key, None)

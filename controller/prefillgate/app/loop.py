@@ -254,6 +254,9 @@ class Loop:
             # one that is away is away for all; what it says of one request may be of that alone
             scope = API_SERVER if isinstance(error, Unreachable) else key
             troubles.note(scope, f"{type(error).__name__}: {error}", "api_server_trouble")
+        elif isinstance(error, KubeError) and error.namespace_ends:  # the line is about to go with it
+            metrics.failed(kind, "Transient")
+            logger().debug("namespace_ends", object=key, message=str(error))
         elif isinstance(error, KubeError):
             metrics.failed(kind, "Terminal")
             text = f"{type(error).__name__}: {error}"

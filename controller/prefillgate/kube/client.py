@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from prefillgate.kube.access import Where, find_access
+from prefillgate.kube.bodies import as_yaml
 from prefillgate.kube.clock import Clock
 from prefillgate.kube.errors import Gone, NotFound, NotJson, from_status
 from prefillgate.kube.objects import (
@@ -33,7 +34,7 @@ from prefillgate.kube.transport import Call, CallMade, Limits, Transport
 
 FIELD_MANAGER = "prefillgate"
 PAGE = 500
-APPLY = "application/apply-patch+yaml"
+APPLY = "application/apply-patch+yaml; charset=utf-8"  # the charset lets our own bytes through the client library
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
@@ -199,7 +200,7 @@ class Kube:
         """
         path = kind.path(namespace_of(obj) if kind.namespaced else None, name_of(obj), subresource)
         params = {**self._writing(), "force": "true" if force else "false"}
-        call = Call("apply", kind.plural, "PATCH", path, params, _full(kind, obj), APPLY)
+        call = Call("apply", kind.plural, "PATCH", path, params, as_yaml(_full(kind, obj)), APPLY)
         return _object(call, await self._transport.send(call))
 
     async def merge_patch(self, ref: Ref, patch: Object, subresource: str | None = None) -> Object:

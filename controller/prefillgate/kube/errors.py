@@ -14,6 +14,7 @@ from prefillgate.api.errors import InputError, clean
 
 LONGEST_MESSAGE = 500
 LONGEST_CAUSES = 20
+NAMESPACE_ENDS = "NamespaceTerminating"
 LONGEST_RETRY_AFTER_SECONDS = 300.0  # what a server or a proxy asks for beyond that is asked of everybody in vain
 UNKNOWN_PATH = "404 page not found"  # what the API server itself answers, as text, where a group or kind is not served
 
@@ -24,10 +25,12 @@ class AccessError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One thing the API server finds wrong with an object: the path of the field, and what is wrong."""
+    """One thing the API server finds wrong with an object: the path of the field, and what is wrong. `reason` is the
+    API's own word for that."""
 
     field: str
     message: str
+    reason: str = ""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
@@ -53,6 +56,11 @@ class KubeError(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.causes = causes
         super().__init__(short(message))
+
+    @property
+    def namespace_ends(self) -> bool:
+        """Whether it failed since the namespace is being deleted, which takes nothing new any more."""
+        return any(each.reason == NAMESPACE_ENDS for each in self.causes)
 
 
 class Transient(KubeError):
@@ -117,6 +125,9 @@ _BY_CODE: dict[int, type[KubeError]] = {
 }
 
 
+_OF_CAUSE = (("field", "field"), ("message", "reason"), ("reason", "reason"))
+
+
 def short(text: str) -> str:
     """One line without control characters, at most `LONGEST_MESSAGE` long."""
     line = clean(" ".join(text.split()))
@@ -170,7 +181,7 @@ def _causes(found: Any) -> tuple[Cause, ...]:
     if not isinstance(found, list):
         return ()
     return tuple(
-        Cause(short(str(each.get("field") or "")), short(str(each.get("message") or each.get("reason") or "")))
+        Cause(*(short(str(each.get(one) or each.get(other) or "")) for one, other in _OF_CAUSE))
         for each in found[:LONGEST_CAUSES]
         if isinstance(each, Mapping)
     )

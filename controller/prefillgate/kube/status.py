@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+from prefillgate.kube.bodies import sendable
 from prefillgate.kube.client import Kube
 from prefillgate.kube.objects import Kind, Object, name_of, namespace_of, uid_of, version_of
 
@@ -34,7 +35,7 @@ class StatusWriter:
         Raises Conflict where the object has changed since by anybody else: the status may be wrong for what it is now,
         or the name may have gone to another object, and no status may be inherited. Raises KubeError.
         """
-        uid = uid_of(obj)
+        uid, status = uid_of(obj), sendable(status)
         if self._unchanged(uid, obj.get("status") or {}, status):
             return None
         last = self._written.get(uid)

@@ -13,6 +13,7 @@ import orjson
 
 from prefillgate import __version__
 from prefillgate.kube.access import Access
+from prefillgate.kube.bodies import sendable
 from prefillgate.kube.clock import Clock, SystemClock
 from prefillgate.kube.errors import (
     AccessError,
@@ -166,7 +167,7 @@ class Transport:
             call.path,
             query_params=list(call.params.items()),
             header_params={"Accept": JSON, "Content-Type": call.content_type},
-            body=call.body,
+            body=sendable(call.body),
             auth_settings=["BearerToken"],
         )
         try:

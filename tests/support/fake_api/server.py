@@ -14,6 +14,7 @@ from aiohttp import web
 
 from prefillgate.kube import objects
 from prefillgate.kube.objects import Kind
+from tests.support.fake_api.bodies import read_body
 from tests.support.fake_api.faults import PAGE, Fault, cut, in_pieces, reset, status
 from tests.support.fake_api.patches import json_patch, merge_patch
 from tests.support.fake_api.selection import chosen
@@ -26,6 +27,7 @@ BUILT_IN = (
     Resource(objects.ENDPOINT_SLICES, status=False),
     Resource(objects.CONTROLLER_REVISIONS, status=False),
 )
+APPLY = "application/apply-patch+yaml"
 VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete", "GET": "get"}
 
 
@@ -208,7 +210,7 @@ class FakeApi:
         verb = VERBS.get(request.method, "patch")
         if request.method == "GET" and not name:
             verb = "watch" if request.query.get("watch") == "true" else "list"
-        if request.headers.get("Content-Type") == "application/apply-patch+yaml":
+        if request.content_type == APPLY:
             verb = "apply"
         return Asked(resource, verb, namespace, name, subresource)
 
@@ -220,7 +222,7 @@ class FakeApi:
         try:
             if asked.verb == "watch":
                 return await self._watch(request, asked)
-            body = await request.json() if request.can_read_body else {}
+            body = read_body(await request.read(), asked.verb == "apply") if request.can_read_body else {}
             code, found = self._do(request, asked, body)
         except Refused as refused:
             return web.json_response(refused.body, status=refused.code)

@@ -94,6 +94,11 @@ class Store:
             raise Refused(422, "Invalid", "metadata.name: Required value: name or generateName is required")
         if namespace and ("namespaces", "", namespace) not in self.objects:
             raise Refused(404, "NotFound", f'namespaces "{namespace}" not found')
+        if namespace and self.objects["namespaces", "", namespace]["metadata"].get("deletionTimestamp"):
+            told = f"namespace {namespace} is being terminated"
+            cause = {"reason": "NamespaceTerminating", "message": told, "field": "metadata.namespace"}
+            message = f'{resource.kind.plural} "{name}" is forbidden: unable to create new content since {told}'
+            raise Refused(403, "Forbidden", message, causes=[cause])
         if (resource.kind.plural, namespace, name) in self.objects:
             plural = resource.kind.plural
             raise Refused(409, "AlreadyExists", f'{plural} "{name}" already exists', name=name, kind=plural)
