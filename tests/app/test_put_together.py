@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from prefillgate.core.journal import CellMeasured
 from prefillgate.evidence import StoreError, read_store
 from prefillgate.evidence.book import open_book
 from prefillgate.evidence.book_rows import Scaled
-from prefillgate.kube.objects import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLAY_SETS, SERVING_LINES, Kind
+from prefillgate.kube.objects import CONFIG_MAPS, DEPLOYMENTS, PODS, PROFILE_ROLLOUTS, REPLAY_SETS, SERVING_LINES, Kind
 from tests.support.controllers import Controller
 from tests.support.fake_api import FakeApi, Fault
 from tests.support.fake_api.store import Object, Write
@@ -181,6 +182,52 @@ async def test_so_many_refusals_in_a_row_make_a_server_unreachable(
     await until(lambda: reason() not in ("", "Probing"))
     assert (reason(), len(asked)) == ("EndpointUnreachable", attempts)
     server.close()
+
+
+async def test_an_ended_rollout_whose_store_is_not_there_says_that_its_evidence_is_gone(
+    fake: FakeApi, controller: Make, tmp_path: Path
+) -> None:
+    put_line(fake, tmp_path, "http://127.0.0.1:9")
+    one, evidence = controller(real=True, allow_address="127.0.0.1"), {"store": "x", "run": "uid-1", "rows": 5}
+    there = tmp_path / "one" / "store" / "default" / "chat" / "uid-1.db"
+    there.parent.mkdir(parents=True)
+    there.write_bytes(b"something")
+    for name, of in (("kept", evidence), ("lost", {**evidence, "run": "uid-2"}), ("never", {**evidence, "rows": 0})):
+        told = {"observedGeneration": 1, "endedAt": "2026-11-30T10:00:00Z", "evidence": of}
+        put(fake, PROFILE_ROLLOUTS, name, spec={"lineRef": {"name": "chat"}})
+        fake.store.objects[PROFILE_ROLLOUTS.plural, "default", name]["status"] = told
+
+    def said(name: str) -> str | None:
+        found = status(fake, PROFILE_ROLLOUTS, name).get("conditions", [])
+        return next((each["reason"] for each in found if each["type"] == "StoreBehind"), None)
+
+    one.start()
+    await until(lambda: said("lost"))
+    assert [said(name) for name in ("lost", "kept", "never")] == ["EvidenceGone", None, None]
+
+
+async def test_a_store_that_is_deleted_under_a_leader_is_told_on_every_line_and_made_anew_though_nothing_changes(
+    fake: FakeApi, controller: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_line(fake, tmp_path, "http://127.0.0.1:9")
+    put(fake, SERVING_LINES, "talk", spec=fake.store.objects["servinglines", "default", "chat"]["spec"])
+
+    def all_say(reason: str) -> bool:
+        found = [status(fake, SERVING_LINES, name).get("conditions", []) for name in ("chat", "talk")]
+        return all(any(each["reason"] == reason for each in conditions) for conditions in found)
+
+    one = controller(real=True, allow_address="127.0.0.1").start()
+    await until(lambda: all_say("StoreCurrent"))
+    shutil.rmtree(one.settings.book.parent)
+    await until(lambda: all_say("StoreUnreachable"))
+    assert "trouble: evidence store" in one.process.ready().lines
+    assert not one.settings.book.exists()
+    await until(lambda: all_say("StoreCurrent"))
+    assert one.settings.book.exists()
+    assert "trouble: evidence store" not in one.process.ready().lines
+    rows = [json.loads(row) for row in capsys.readouterr().err.splitlines()]
+    (trouble,) = [row for row in rows if row["event"] == "store_trouble"]
+    assert "deleted or moved away while it was open" in trouble["message"]
 
 
 async def test_so_many_replays_run_at_once(fake: FakeApi, controller: Make) -> None:

@@ -232,6 +232,13 @@ def store_lost(world: World) -> None:
 
 
 @scenario
+def evidence_gone(world: World) -> None:
+    world.ready().propose(B).judge(HOLDS)
+    world.gone.add(world.newest)
+    world.settle()
+
+
+@scenario
 def deleting(world: World) -> None:
     world.ready().propose(B)
     world.line["metadata"] = {**world.line["metadata"], "deletionTimestamp": "2026-11-30T10:00:00Z"}

@@ -186,3 +186,49 @@ def test_a_first_look_waits_for_a_store_that_is_away() -> None:
     world.store_trouble = None
     world.settle()
     assert world.status["promotedProfile"]["how"] == "FirstSeen"
+
+
+def test_a_rollout_whose_evidence_is_gone_says_so_ended_or_not_until_it_is_back() -> None:
+    world = World().ready().propose(B)
+    for final in (verdict(prefills=7), HOLDS):
+        world.comes_to(final) if final is not HOLDS else world.judge(final)
+        world.settle()
+        name, decided = world.newest, world.of(world.newest)["decision"]
+        world.gone.add(name)
+        world.settle()
+        assert world.condition("StoreBehind", name) == ("True", "EvidenceGone")
+        assert world.condition("StoreBehind") == ("True", "EvidenceGone")
+        (told,) = [each["message"] for each in world.of(name)["conditions"] if each["type"] == "StoreBehind"]
+        assert "Restore its store from a backup" in told
+        assert told.endswith(f"It was in {world.of(name)['evidence']['store']}.")
+        assert world.of(name)["decision"] == decided
+        world.gone.clear()
+        world.settle()
+        assert world.condition("StoreBehind", name) == ("False", "StoreCurrent")
+        assert world.condition("StoreBehind") == ("False", "StoreCurrent")
+    assert "endedAt" in world.of(name)
+
+
+def test_a_store_that_is_away_changes_nothing_that_is_told_of_evidence_that_is_gone() -> None:
+    world = World().ready().propose(B).judge(HOLDS)
+    world.gone.add(world.newest)
+    world.settle()
+    world.store_trouble = AWAY
+    world.settle()
+    assert world.condition("StoreBehind", world.newest) == ("True", "EvidenceGone")
+    assert world.condition("StoreBehind") == ("Unknown", "StoreUnreachable")
+
+
+def test_a_line_whose_store_was_lost_names_the_rollouts_without_evidence_and_the_next_step() -> None:
+    world = World().ready().propose(B).judge(HOLDS)
+    world.fates.clear()
+    world.gone.update({world.newest, *(f"r-{number}" for number in range(6))})
+    world.settle()
+    (told,) = [each["message"] for each in world.status["conditions"] if each["type"] == "StoreBehind"]
+    assert "Restore it from a backup with the controller stopped" in told
+    assert told.endswith(f"Without evidence now: {world.newest}, r-0, r-1, r-2, r-3 and 2 more.")
+    assert world.condition("StoreBehind") == ("True", "StoreBehind")
+    world.gone.clear()
+    world.settle()
+    (told,) = [each["message"] for each in world.status["conditions"] if each["type"] == "StoreBehind"]
+    assert told.endswith("it goes on with what it has.")

@@ -165,6 +165,7 @@ class World:
         self.watches: dict[str, Watch] = {}
         self.notices: dict[str, Notice] = {}
         self.overrides: dict[str, HandledOverride] = {}
+        self.gone: set[str] = set()  # rollouts whose evidence was lost
         self.events: list[Tell] = []
         self.reading: str | None = None
         self.told: set[tuple[str | None, str]] = set()
@@ -220,7 +221,8 @@ class World:
         handled = frozenset(key for key, each in self.overrides.items() if each.done_at is not None)
         line = book_line(self.line)
         notices = tuple(sorted(self.notices.values(), key=lambda each: (each.made_at, each.key))[-20:])
-        return BookSeen(tuple(self.fates.values()), floor, self.watches.get(line), notices, handled)
+        seen = BookSeen(tuple(self.fates.values()), floor, self.watches.get(line), notices, handled)
+        return replace(seen, gone=frozenset(self.gone))
 
     def _rollouts(self) -> Iterator[RolloutSeen]:
         for thing in self.rollouts.values():

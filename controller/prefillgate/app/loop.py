@@ -73,7 +73,7 @@ class LookTooLong(Exception):
 
 
 class Loop:
-    """One term's loop. `fenced` is set when the store says that another one leads."""
+    """One term's loop. `fenced` is set when the store says that another one leads, `store_failed` when it fails."""
 
     def __init__(self, parts: Parts, workers: int) -> None:
         self._parts = parts
@@ -86,6 +86,7 @@ class Loop:
         self._telling: set[asyncio.Future[None]] = set()
         self._eventloop = asyncio.get_running_loop()
         self.fenced = asyncio.Event()
+        self.store_failed = asyncio.Event()  # since somebody last cleared it
 
     # -- what asks for a look
 
@@ -201,6 +202,7 @@ class Loop:
             self._parts.troubles.over(STORE)
         else:
             self._parts.troubles.note(STORE, snapshot.book.trouble, "store_trouble")
+            self.store_failed.set()
         uid = uid_of(snapshot.line)
         if self._seen.get(name, uid) != uid:
             self._gone(name)  # another line of that name
@@ -264,6 +266,7 @@ class Loop:
                 self._tell(key, "CannotGoOn", text)
         elif isinstance(error, StoreError):
             metrics.failed(kind, "Store")
+            self.store_failed.set()
             troubles.note(STORE, f"{type(error).__name__}: {error}", "store_trouble")
         elif isinstance(error, NotOurs | LookTooLong):
             metrics.failed(kind, "Terminal")

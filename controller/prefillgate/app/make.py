@@ -49,6 +49,7 @@ def observer(around: Surroundings) -> Observer:
         replay_sets=settings.replay_sets,
         addresses=AddressRules(settings.allow_address, settings.deny_address),
         database=not isinstance(settings.store, Path),
+        store=settings.store,
         probe=ProbePace(refusals=settings.reach_attempts),
     )
     return ClusterObserver(around.kube, asked, around.clock, trouble)

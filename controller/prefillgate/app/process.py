@@ -24,7 +24,7 @@ from prefillgate.app.seams import Changed, Leading, Observer, Works
 from prefillgate.app.settings import Settings
 from prefillgate.app.web import Answer, serve
 from prefillgate.evidence.book import Book, open_book
-from prefillgate.evidence.errors import StoreAway, StoreBusy, StoreFenced
+from prefillgate.evidence.errors import StoreAway, StoreBusy, StoreError, StoreFenced
 from prefillgate.evidence.fence import Fence
 from prefillgate.kube.access import Where
 from prefillgate.kube.backoff import Backoff
@@ -39,6 +39,7 @@ from prefillgate.kube.transport import CallMade
 
 LEASE = "Lease"
 STUCK_SECONDS = 900.0  # a look is given up long before
+MIND_SECONDS = 2.0  # between two looks at the store that nothing asked for
 LATE_SECONDS = 30.0  # of the heartbeat: something blocks the event loop
 AWAY = Backoff(0.5, 15.0)
 _T = TypeVar("_T")
@@ -201,7 +202,7 @@ class Process:
             while not self._synced():
                 await self.clock.sleep(SYNC_SECONDS)
             loop.look_at_all()
-            await _first(loop.run(), loop.fenced.wait())
+            await _first(loop.run(), loop.fenced.wait(), self._mind(book, loop))
         finally:
             self._loop = None
             ended = await works.close(self.settings.stop_seconds)
@@ -209,6 +210,25 @@ class Process:
                 self._all_ended = False
                 logger().warning("replays_did_not_end", seconds=self.settings.stop_seconds)
             await asyncio.to_thread(book.close)
+
+    async def _mind(self, book: Book, loop: Loop) -> None:
+        """See that the store is lost, or there again, though nothing asks for a look; every line is told then."""
+        well = True
+        while True:
+            await self.clock.sleep(MIND_SECONDS)
+            well = well and not loop.store_failed.is_set()
+            loop.store_failed.clear()
+            try:
+                await asyncio.to_thread(book.highest_token)
+            except StoreError as error:
+                self._troubles.note(STORE, str(error), "store_trouble")
+                found = False
+            else:
+                self._troubles.over(STORE)
+                found = True
+            if found != well:
+                loop.look_at_all()
+            well = found
 
     async def _open(self, term: Term) -> Book | None:
         """The book in the name of this term; waited for where its database is away. None: another one leads."""

@@ -11,7 +11,7 @@ import dataclasses
 import importlib
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -235,6 +235,14 @@ class Book:
     def wait(self, work: str) -> Wait | None:
         """What it waits for; None: nothing that is known."""
         return next(iter(self._rows(Wait, "WHERE work = :work", work=work)), None)
+
+    # -- journals
+
+    def gone(self, stores: Collection[StoreAddress]) -> frozenset[StoreAddress]:
+        """Those of these stores of runs that are not there any more, or empty: in files beside the book, or in its
+        database. What is in them is not read."""
+        with self._mutex:
+            return self._link.gone(stores) if stores else frozenset()
 
     # --
 

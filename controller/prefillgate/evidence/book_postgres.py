@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, TypeVar
 
 import psycopg
 
-from prefillgate.api.store_address import PostgresUrl
-from prefillgate.evidence.book_link import Ask, Rows
+from prefillgate.api.store_address import PostgresUrl, StoreAddress
+from prefillgate.evidence.book_link import Ask, Loss, Rows
 from prefillgate.evidence.book_tables import check_version, missing, statements
 from prefillgate.evidence.errors import StoreAway, StoreDamaged, StoreForeign, named
 from prefillgate.evidence.fence import NOBODY, Fence, fenced, held_token
@@ -21,6 +21,7 @@ from prefillgate.evidence.postgres_schema import LOCKS
 BOOK_LOCK = -2  # of its making, beside those of the runs
 RECONNECT_SECONDS = 5.0
 LOCK_SECONDS = 10  # of another's transaction; one that hangs is ended by the server after half of it
+LOST = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)  # somebody dropped it
 _PAUSE_SECONDS = 0.1
 _VALUE = re.compile(r"(?<!:):([a-z][a-z_0-9]*)")
 _T = TypeVar("_T")
@@ -32,13 +33,14 @@ class PostgresLink:
     def __init__(self, url: PostgresUrl, fence: Fence | None) -> None:
         """Open it, made where there is none. Raises `StoreFenced`, `StoreForeign`, `StoreVersion`, `StoreError`."""
         self._url = PostgresUrl(url.server, None)
+        self._fence = fence
+        self._loss = Loss()
         self.name = f"{self._url} (the book)"
         self._token = NOBODY if fence is None else fence.token
         self._connection = _connected(self._url)
         try:
             with named(self.name), translated(self._url):
-                self._make()
-                self._transaction(lambda: self._take(fence))
+                self._begin()
         except BaseException:
             self._connection.close()
             raise
@@ -64,6 +66,19 @@ class PostgresLink:
 
         return self._again(reading)
 
+    def gone(self, stores: Collection[StoreAddress]) -> frozenset[StoreAddress]:
+        """Those of these runs that are not in the database. Raises `StoreAway`, `StoreError`."""
+        names = [each.run for each in stores if isinstance(each, PostgresUrl)]
+
+        def reading() -> set[object]:
+            if self._connection.execute("SELECT to_regclass('prefillgate.runs')").fetchone() == (None,):
+                return set()
+            found = self._connection.execute("SELECT name FROM prefillgate.runs WHERE name = ANY(%s)", (names,))
+            return {row[0] for row in found}
+
+        there = self._again(reading)
+        return frozenset(each for each in stores if isinstance(each, PostgresUrl) and each.run not in there)
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
@@ -74,7 +89,14 @@ class PostgresLink:
             while True:
                 try:
                     with translated(self._url):
+                        if self._loss.due():
+                            self._begin()
+                            self._loss.over()
                         return self._transaction(work)
+                except StoreDamaged as error:
+                    if isinstance(error.__cause__, LOST):
+                        self._loss.found(error)
+                    raise
                 except StoreAway:
                     if time.monotonic() >= until:
                         raise
@@ -97,6 +119,10 @@ class PostgresLink:
     def _transaction(self, work: Callable[[], _T]) -> _T:
         with self._connection.transaction():
             return work()
+
+    def _begin(self) -> None:
+        self._make()
+        self._transaction(lambda: self._take(self._fence))
 
     def _make(self) -> None:
         """The schema, unless it is there. Raises `StoreForeign` for one of that name that is not ours."""

@@ -33,6 +33,7 @@ from prefillgate.evidence.files import absolute, beside, read, uri
 from prefillgate.evidence.kept import Keeper, KeptJournal
 from prefillgate.evidence.ledger import Ledger
 from prefillgate.evidence.lock import WriterLock
+from prefillgate.evidence.same_file import SameFile
 from prefillgate.evidence.versions import SCHEMA, lost_by
 
 
@@ -134,16 +135,20 @@ class _Writer:
         self._path = path
         self._lock = lock
         self.token = NOBODY
+        self.file: SameFile | None = None  # None: nothing is written yet
         with translated(path):
             self.connection = sqlite3.connect(
                 uri(path, "rw"), uri=True, timeout=10.0, isolation_level=None, check_same_thread=False
             )
 
     def commit(self, entry: Entry, tail: str) -> None:
-        """Write one entry after the event that `tail` names, whatever this process believes."""
+        """Write one entry after the event that `tail` names, whatever this process believes. Raises `StoreMissing`
+        where the file is not the one at its path any more."""
         new_tail = f"{entry.seq}:{entry.digest.hex()}"
-        self._lock.try_again()
+        assert self.file is not None
         with translated(self._path):
+            self.file.check()
+            self._lock.try_again()
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
                 self._refuse_if_fenced()
@@ -158,6 +163,7 @@ class _Writer:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
                 raise
+            self.file.check()
 
     def take(self, fence: Fence | None, ledger: Ledger) -> Ledger:
         """The right to write after all events: those of `ledger`, or more that a writer appended who gives way.
@@ -201,6 +207,7 @@ def _open_writer(path: Path, lock: WriterLock, fence: Fence | None) -> tuple[Led
             ledger = schema.load(writer.connection)
             schema.prepare_writer(writer.connection, path)
             ledger = writer.take(fence, ledger)
+            writer.file = SameFile(path)
     except BaseException:
         writer.connection.close()
         raise

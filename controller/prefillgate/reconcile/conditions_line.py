@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from prefillgate.api.kinds.names import SERVING_LINE
@@ -10,12 +10,14 @@ from prefillgate.api.kinds.reasons import CONDITIONS_OF, ROWS, ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.core.decision import Reason
 from prefillgate.reconcile.candidates import OF_A_DRY_RUN, Candidacy
+from prefillgate.reconcile.conditions_rollout import GONE
 from prefillgate.reconcile.findings import Finding, finding_in
 from prefillgate.reconcile.remembered import Remembered
 from prefillgate.reconcile.restated import NO_ROLLOUT, NOT_STARTED
 from prefillgate.reconcile.seen import LineView, wire
 
 GATING = ConditionType.GATING
+MOST_NAMED = 5  # rollouts in a message
 _GOES_ON = (
     *("Screening", "ScreenEnded", "WaitingForIdle", "WaitingForServer", "WaitingForWindow", "LoadLimitReached"),
     "ReplayInterrupted",
@@ -189,23 +191,40 @@ def _of_the_promoted(facts: LineFacts) -> Finding:
 
 def behind_of(facts: LineFacts) -> Finding:
     """Whether the store has what the status says. What was found missing is written into it again; that it was lost
-    stays told until a later rollout has evidence of its own."""
+    stays told until a later rollout has evidence of its own, and which rollouts have none any more."""
     view, kind = facts.view, ConditionType.STORE_BEHIND
     book = view.snapshot.book
     if book.trouble is not None:
         return Finding(kind, "Unknown", "StoreUnreachable", book.trouble)
     status = facts.status_shown
     of_rollout = None if status is None else finding_in(status.conditions, kind)
-    if of_rollout is not None and of_rollout.holds:
+    if of_rollout is not None and of_rollout.holds and of_rollout.reason != GONE:
         return of_rollout
-    if facts.remembered.lost:
-        return Finding(kind, "True", "StoreBehind")
-    before = next((each for each in view.before.conditions or () if each.type == kind), None)
-    if before is not None and before.status == "True":
-        started = None if status is None else status.started_at
-        if started is None or started <= before.last_transition_time:
-            return Finding(kind, "True", "StoreBehind")
-    return Finding(kind, "False", "StoreCurrent")
+    if facts.remembered.lost or _was_lost(facts):
+        return Finding(kind, "True", "StoreBehind", _without_evidence(book.gone))
+    return of_rollout if of_rollout is not None and of_rollout.holds else Finding(kind, "False", "StoreCurrent")
+
+
+def _was_lost(facts: LineFacts) -> bool:
+    """Whether it stands told that the store was lost, and no later rollout has evidence yet."""
+    before = finding_in(facts.view.before.conditions, ConditionType.STORE_BEHIND)
+    if before is None or not before.holds or before.reason == GONE:
+        return False
+    since = next(
+        each.last_transition_time
+        for each in facts.view.before.conditions or ()
+        if each.type == ConditionType.STORE_BEHIND
+    )
+    started = None if facts.status_shown is None else facts.status_shown.started_at
+    return started is None or started <= since
+
+
+def _without_evidence(gone: Collection[str]) -> str:
+    """Whose evidence is gone, in a sentence; empty where nobody's is."""
+    if not gone:
+        return ""
+    named, more = sorted(gone)[:MOST_NAMED], len(gone) - MOST_NAMED
+    return f"Without evidence now: {', '.join(named)}{f' and {more} more' if more > 0 else ''}."
 
 
 def _sentence(kind: ConditionType, reason: str) -> str:

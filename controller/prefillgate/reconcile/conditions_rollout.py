@@ -13,7 +13,7 @@ from prefillgate.reconcile.lifecycle import Ground, Life
 from prefillgate.reconcile.seen import RolloutView
 
 ALARM, REPLICATE = ConditionType.ALARM_RAISED, ConditionType.REPLICATE_CONFIRMED
-BEHIND = ConditionType.STORE_BEHIND
+BEHIND, GONE = ConditionType.STORE_BEHIND, "EvidenceGone"
 
 
 def rollout_findings(ground: Ground, life: Life, told: ProfileRolloutStatus) -> list[Finding]:
@@ -102,10 +102,26 @@ def store_behind(ground: Ground) -> Finding:
     if ground.view.snapshot.book.trouble is not None:
         return Finding(BEHIND, "Unknown", "StoreUnreachable", ground.view.snapshot.book.trouble)
     known, work = ground.rollout.before.evidence, ground.rollout.work
+    if ground.rollout.name in ground.view.snapshot.book.gone:
+        return Finding(BEHIND, "True", GONE, "" if known is None else f"It was in {known.store}.")
     if known is not None and work is not None and work.head is not None and work.rows < known.rows:
         detail = f"It has {work.rows} rows of this rollout, where {known.rows} were told."
         return Finding(BEHIND, "True", "StoreBehind", detail)
     before = standing(ground.rollout, BEHIND)
-    if before is not None and before.holds and (known is None or work is None or work.head is None):
+    if (
+        before is not None
+        and before.holds
+        and before.reason != GONE
+        and (known is None or work is None or work.head is None)
+    ):
         return before
     return Finding(BEHIND, "False", "StoreCurrent")
+
+
+def behind_of_ended(ground: Ground) -> Finding | None:
+    """What is new about the evidence of a rollout that ended before; None: what stands there stays."""
+    book, before = ground.view.snapshot.book, standing(ground.rollout, BEHIND)
+    was_gone = before is not None and before.reason == GONE
+    if book.trouble is not None or (ground.rollout.name in book.gone) == was_gone:
+        return None
+    return store_behind(ground)

@@ -23,7 +23,7 @@ from prefillgate.api.kinds.rollout_status import (
 from prefillgate.reconcile import restated
 from prefillgate.reconcile.answer import LONGEST_SUMMARY, Answer, bounded
 from prefillgate.reconcile.candidates import OF_A_DRY_RUN, differences_of
-from prefillgate.reconcile.conditions_rollout import permissions, rollout_findings, standing
+from prefillgate.reconcile.conditions_rollout import behind_of_ended, permissions, rollout_findings, standing
 from prefillgate.reconcile.findings import Finding, as_conditions
 from prefillgate.reconcile.lifecycle import Ground, Life, said_by_a_person, success_of
 from prefillgate.reconcile.naming import digits_of
@@ -191,10 +191,23 @@ def _recorded(told: Told | None) -> RolloutProfile | None:
 
 
 def status_of_ended(ground: Ground) -> ProfileRolloutStatus:
-    """The status of a rollout that ended before this look: a person's word alone changes it.
+    """The status of a rollout that ended before this look: a person's word alone changes it, and that its evidence is
+    gone or there again is told.
 
     What was promoted stays so. Where the word is taken back, what the evidence said stands again.
     """
+    told, behind = _by_a_word(ground), behind_of_ended(ground)
+    if behind is None:
+        return told
+    found: dict[str, Finding | ConditionModel] = {each.type: each for each in told.conditions or ()}
+    found[behind.type] = behind
+    before, rollout = ground.rollout.before.conditions, ground.rollout
+    return told.model_copy(
+        update={"conditions": as_conditions(before, found.values(), ground.view.at, rollout.generation)}
+    )
+
+
+def _by_a_word(ground: Ground) -> ProfileRolloutStatus:
     rollout, before = ground.rollout, ground.rollout.before
     told = before.model_copy(update={"last_handled_override": ground.handled or before.last_handled_override})
     gone = standing(rollout, ConditionType.SUPERSEDED)  # then that is what stands, whatever the evidence was

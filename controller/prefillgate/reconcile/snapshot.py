@@ -209,6 +209,7 @@ class BookSeen:
     watch: Watch | None = None
     notices: tuple[Notice, ...] = ()  # the latest of the line and its rollouts, oldest first, sent or not
     handled: frozenset[str] = frozenset()  # keys of overrides that were dealt with to their end, of those in sight
+    gone: frozenset[str] = frozenset()  # names of rollouts whose evidence is not where it was
     trouble: str | None = None
 
 

@@ -35,7 +35,7 @@ OF_ROLLOUT = (
 _WEIGHTY = {
     ConditionType.INSTRUMENT_CHECKED: ("InstrumentBroken",),
     ConditionType.GATING: ("RejectedBefore",),
-    ConditionType.STORE_BEHIND: ("StoreBehind",),
+    ConditionType.STORE_BEHIND: ("StoreBehind", "EvidenceGone"),
     ConditionType.ALARM_RAISED: ("Alarm", "AlarmWithoutBaseline"),
     ConditionType.REPLICATE_CONFIRMED: ("RegressionConfirmed", "NotConfirmed"),
     ConditionType.ROLLBACK_ALLOWED: ("CandidateUnavailable",),

@@ -234,7 +234,20 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
     ConditionType.STORE_BEHIND: (
         ("StoreCurrent", "False", "The evidence store has all that the status says.", False),
         ("StoreUnreachable", "Unknown", "The evidence store cannot be reached.", True),
-        ("StoreBehind", "True", "The store lacks what the status says; what was promoted and rejected stands.", True),
+        (
+            "StoreBehind",
+            "True",
+            "The store lacks what the status says; what was promoted and rejected stands. Restore it from a backup "
+            "with the controller stopped, or do nothing: it goes on with what it has.",
+            True,
+        ),
+        (
+            "EvidenceGone",
+            "True",
+            "The evidence of the rollout is gone; what was decided by it stands. Restore its store from a backup, or "
+            "do nothing; the annotation prefillgate.io/rerun has it measured anew.",
+            True,
+        ),
     ),
 }
 

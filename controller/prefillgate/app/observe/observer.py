@@ -22,7 +22,7 @@ from prefillgate.app.observe.endpoints import forbidden_trouble
 from prefillgate.app.observe.epochs import Epochs, PodsWay
 from prefillgate.app.observe.held import Keeping, Kin
 from prefillgate.app.observe.kinds import Kinds
-from prefillgate.app.observe.memory import remembered
+from prefillgate.app.observe.memory import Wanted, evidence_of, remembered
 from prefillgate.app.observe.policies import Policies, PolicyRead, standard
 from prefillgate.app.observe.reach import Reach
 from prefillgate.app.observe.secrets import Secrets
@@ -368,7 +368,8 @@ class ClusterObserver:
         promoted, replay_set = snapshot.roles.promoted, snapshot.replay_set
         floor_of = None if promoted is None or replay_set is None else (promoted, replay_set.sha256)
         overrides = keys_in_sight([snapshot.line, *(each.thing for each in snapshot.rollouts)])
-        book = await remembered(leading.book, book_line(snapshot.line), floor_of, overrides)
+        stores = evidence_of(snapshot, self._settings.store)
+        book = await remembered(leading.book, book_line(snapshot.line), Wanted(floor_of, tuple(overrides), stores))
         return replace(observed, snapshot=replace(snapshot, book=book))
 
     async def look_orphans(self, key: str) -> tuple[StatusWanted, ...]:

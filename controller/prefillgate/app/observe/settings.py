@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prefillgate.api.addresses import AddressRules
+from prefillgate.api.store_address import StoreAddress
 from prefillgate.kube.reflector import Pace
 
 
@@ -26,7 +27,8 @@ class ObserveSettings:
 
     `seal_key` seals credentials that stand in a template; with another key every profile that holds one is another.
     `namespaces`: empty for all. `replay_sets`: the folder with a folder for each namespace; None: no such volume.
-    `database`: whether the evidence store is one that Jobs can reach.
+    `database`: whether the evidence store is one that Jobs can reach. `store`: where the stores of all runs are; None:
+    whether they are still there is not looked at.
     """
 
     seal_key: bytes = field(repr=False)
@@ -34,6 +36,7 @@ class ObserveSettings:
     replay_sets: Path | None = None
     addresses: AddressRules = field(default_factory=AddressRules)
     database: bool = False
+    store: StoreAddress | None = None
     probe: ProbePace = field(default_factory=ProbePace)
     pace: Pace = field(default_factory=Pace)
     sync_seconds: float = 5.0  # how long a look waits for a first list
