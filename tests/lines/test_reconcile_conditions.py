@@ -148,7 +148,7 @@ def nothing_that_can_be_measured(world: World) -> None:
 
 def stands_still(world: World, kind: WorkKind) -> None:
     key = next(key for key, each in world.works.items() if each.kind is kind)
-    found = Standstill(world.now - 301, 3, "candidate: the probe was not answered: NotJson", "candidate")
+    found = Standstill(world.now - 301, world.now, 3, "candidate: the probe was not answered: NotJson", "candidate")
     world.works[key] = replace(world.works[key], standstill=found)
     world.settle()
 

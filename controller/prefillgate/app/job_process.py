@@ -143,7 +143,7 @@ class _Replaying:
         if not seen:
             return None
         await self._say(seen[0])
-        return _code(seen[0], self.around.clock.now())
+        return _code(seen[0])
 
     async def _say(self, seen: WorkSeen) -> None:
         """Tell the controller what it waits for: by the book, which is all that both can write."""
@@ -170,10 +170,10 @@ def _is_wanted(order: StartWork, observed: Observed) -> bool:
     return not (over or leaving or elsewhere)
 
 
-def _code(seen: WorkSeen, now: float) -> int | None:
+def _code(seen: WorkSeen) -> int | None:
     """The exit code of a replay that has ended, or of which nothing is to be hoped for; None of one that goes on, or
     is tried again."""
-    if seen.state is not WorkState.ENDED and has_ended_it(seen, now) and seen.standstill is not None:
+    if seen.state is not WorkState.ENDED and has_ended_it(seen) and seen.standstill is not None:
         logger().warning("replay_stands_still", work=seen.key, message=seen.standstill.trouble)
         return next(code for code, arm in STANDSTILL_CODES.items() if arm == seen.standstill.arm)
     if seen.state is WorkState.RUNNING or (seen.state is WorkState.BROKEN and seen.trouble != TAKEN_OVER):

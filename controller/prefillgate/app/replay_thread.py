@@ -29,6 +29,7 @@ from prefillgate.runs.errors import BadInput, CouldNotMeasure, RunError
 
 FIRST_RETRY_SECONDS = 5.0  # doubled with each failure that no progress came between
 LONGEST_RETRY_SECONDS = 300.0
+LONGEST_GAP_SECONDS = 1800.0  # between two tries of one standstill; a try itself may last minutes
 LAST_CELL_SECONDS = 10.0  # that a cell in flight has before its replay is moved away from under it
 WORDS_AGAIN_SECONDS = 30.0  # a person's words that could not be written are tried again
 LONGEST_TROUBLE = 1000
@@ -369,10 +370,11 @@ def retry_seconds(failures: int, refused: bool = False) -> float:
 
 
 def standing(before: Standstill | None, trouble: str, arm: str, now: float) -> Standstill:
-    """A standstill that lasts on, or begins: what servers say and what else keeps a replay from going on are two."""
-    if before is None or bool(before.arm) != bool(arm):
-        return Standstill(now, 1, trouble, arm)
-    return Standstill(before.since, before.tries + 1, trouble, arm if before.arm == arm else BOTH)
+    """A standstill that lasts on, or begins: what servers say and what else keeps a replay from going on are two, and
+    so are two that a time without a try lies between."""
+    if before is None or bool(before.arm) != bool(arm) or now - before.last > LONGEST_GAP_SECONDS:
+        return Standstill(now, now, 1, trouble, arm)
+    return Standstill(before.since, now, before.tries + 1, trouble, arm if before.arm == arm else BOTH)
 
 
 def arm_at_fault(error: BaseException | None) -> str:

@@ -76,7 +76,7 @@ def floor_of(
         key=key,
         seen=seen,
         usable=usable,
-        finding=_finding(seen if usable else None, work, start, view.now),
+        finding=_finding(seen if usable else None, work, start),
         start=start,
         keep=keep,
         expires_at=(expires if judged else again_at) if usable else None,
@@ -130,11 +130,11 @@ def _start(view: LineView, key: str) -> StartWork:
     return StartWork(key, WorkKind.FLOOR, baseline=view.promoted.digest, seed=seed_of(view.uid, key))
 
 
-def _finding(seen: FloorSeen | None, work: WorkSeen | None, start: StartWork | None, now: float) -> Finding:
+def _finding(seen: FloorSeen | None, work: WorkSeen | None, start: StartWork | None) -> Finding:
     if seen is not None:
         status, reason = _FINDINGS[seen.instrument]
         return Finding(CHECKED, status, reason, seen.message or "")  # type: ignore[arg-type]
-    if (found := standstill.told(work, now)) is not None:
+    if (found := standstill.told(work)) is not None:
         detail = f"{standstill.sentence(found)} {standstill.remedy(found)}"
         return Finding(CHECKED, "Unknown", "FloorInterrupted", detail)
     if start is not None or (work is not None and work.state is WorkState.RUNNING):

@@ -228,7 +228,7 @@ def refused(g: Ground) -> Life | None:
 def standing_still(g: Ground) -> Life | None:
     """10. A server answers again and again what nobody can measure: an Error, and no word about the candidate."""
     work = g.rollout.work
-    if work is None or work.state is WorkState.ENDED or not standstill.has_ended_it(work, g.view.now):
+    if work is None or work.state is WorkState.ENDED or not standstill.has_ended_it(work):
         return None
     found = work.standstill
     assert found is not None  # it has ended it
@@ -283,10 +283,10 @@ def replayed(g: Ground) -> Life:
     answer = g.latest
     evidence = g.evidence if answer is None else answer.decision
     screened, waits_until = _screening(g, answer)
-    times = [*_deadline(g), *waits_until, *standstill.due_at(work, g.view.now)]
+    times = [*_deadline(g), *waits_until]
     if work is not None and work.state in (WorkState.BROKEN, WorkState.RUNNING) and work.retry_at is not None:
         times.append(work.retry_at)
-    told = _with_remedy(evidence, standstill.told(work, g.view.now))
+    told = _with_remedy(evidence, standstill.told(work))
     return Life(told, evidence, screened, answer=answer, may_run=True, start=start, look_at=tuple(times))
 
 
@@ -410,7 +410,7 @@ def _screening(g: Ground, answer: Answer | None) -> tuple[Finding, tuple[float, 
     before = _screened_so_far(g)
     if before.holds or (answer is not None and answer.replicates):
         return Finding(SCREENED, "True", "ScreenEnded"), ()
-    if (found := standstill.told(work, g.view.now)) is not None:
+    if (found := standstill.told(work)) is not None:
         detail = (standstill.sentence(found), standstill.remedy(found), standstill.when_it_ends(found))
         return Finding(SCREENED, "False", "ReplayInterrupted", " ".join(filter(None, detail))), ()
     if work is not None and work.state in (WorkState.BROKEN, WorkState.REFUSED):

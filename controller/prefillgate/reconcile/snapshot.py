@@ -136,11 +136,12 @@ class WatchFound:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """A replay that broke off again and again without one new cell between: since when, how often, what the last time
-    said, and which arm's server did not answer as one must (`both`: now one, now the other; empty: it is not about
-    servers)."""
+    """A replay that broke off again and again without one new cell between: when first and when last, how often, what
+    the last time said, and which arm's server did not answer as one must (`both`: now one, now the other; empty: it
+    is not about servers)."""
 
     since: float
+    last: float
     tries: int
     trouble: str
     arm: str = ""
