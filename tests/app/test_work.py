@@ -688,6 +688,36 @@ def test_a_server_that_never_answered_is_no_measurement_and_is_tried_again(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("fault", ["html=1", "malformed=1"])
+def test_a_candidate_that_answers_what_nobody_can_measure_stands_still_and_is_tried_ever_later(
+    healthy: SimulatedServer, tmp_path: Path, fault: str
+) -> None:
+    """Each try meets the baseline and writes rows into the journal, which are no cells."""
+
+    async def story() -> None:
+        with start_simulated(seed=2, text_seed=9, fault=[fault]) as strange:
+            looks, clock, waits = looks_of(tmp_path, healthy, strange), Ahead(), []
+            async with room(tmp_path / "stores", clock=clock, wait_ready_seconds=0.2) as here:
+                for tries in (1, 2, 3):
+                    here.works.start(order(), looks.observed())
+                    seen = await here.until(ended)
+                    assert seen.state is WorkState.BROKEN and seen.standstill is not None
+                    assert (seen.standstill.tries, seen.standstill.arm) == (tries, CANDIDATE)
+                    assert seen.standstill.trouble == seen.trouble and "candidate: " in seen.trouble
+                    assert seen.retry_at is not None
+                    waits.append(round(seen.retry_at - clock.now()))
+                    clock.seconds += waits[-1] + 1
+                since = seen.standstill.since
+                with start_simulated(seed=2, text_seed=9) as mended:
+                    looks.candidate = (server(mended.url, "n/d"),)
+                    here.works.start(order(), looks.observed())
+                    seen = await here.until(ended)
+                    assert outcome(seen) == PROMOTED and seen.standstill is None
+            assert waits == [5, 10, 20] and since < clock.now() - 15
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 5), (2, 10), (6, 160), (7, 300), (5000, 300)])
 def test_the_interval_between_tries_grows_to_five_minutes(failures: int, seconds: float) -> None:
     assert replay_thread.retry_seconds(failures) == seconds

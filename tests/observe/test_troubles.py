@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any
 
@@ -39,7 +40,13 @@ def policy(name: str, **spec: Any) -> Object:
 THERE: tuple[Object, ...] = (
     deployment("engine", simulated()),
     deployment(
-        "synthetic", {"name": "server", "image": "busybox", "args": ["llama-server", "--spec-synth-rate", "90"]}
+        "synthetic",
+        {
+            "name": "server",
+            "image": "busybox",
+            "args": ["llama-server", "--spec-synth-rate", "90"],
+            "ports": [{"name": "http", "containerPort": 8080}],
+        },
     ),
     secret("unlabelled", usable=False, key=PLANTED),
     secret("labelled", key=PLANTED, blank=f"{PLANTED} {PLANTED}"),
@@ -250,3 +257,34 @@ async def test_a_server_that_wants_a_key_is_told_as_that(eyes: Eyes, namespace: 
     said = await eyes.until(key, lambda seen: seen.baseline and seen.baseline.unreachable)
     assert "it answers 401: an API key is needed" in said
     assert "apiKeySecretRef" in said
+
+
+async def test_a_policy_says_itself_what_no_line_can_judge_by_until_it_is_mended(
+    eyes: Eyes, namespace: Namespace
+) -> None:
+    key = f"{namespace.name}/misspelt"
+
+    async def told() -> dict[str, Any]:
+        wanted = await eyes.observer.look_policy(key)
+        assert wanted is not None
+        return dict(wanted.status["conditions"][0])
+
+    namespace.apply(deployment("engine", simulated()))
+    namespace.apply(policy("misspelt", marginPercent=20, flags=[{"name": "bad", "checks": ["nope"]}]))
+    namespace.apply(line(policyRef={"name": "misspelt"}))
+    await eyes.until(f"{namespace.name}/chat", lambda seen: _about(seen, "PolicyNotAccepted"))
+    found = await told()
+    assert (found["status"], found["reason"]) == ("False", "SpecInvalid")
+    assert "spec.flags[0].checks: no check is named nope (allowed: " in found["message"]
+    assert ("PromotionPolicy", key) in eyes.touched
+    eyes.touched.clear()
+    namespace.apply(policy("misspelt", marginPercent=20, flags=[{"name": "bad", "checks": ["loop"]}]))
+    await eyes.until(f"{namespace.name}/chat", lambda seen: None if seen.troubles else seen)
+    assert (await told())["reason"] == "Accepted"
+    namespace.apply(policy("misspelt", marginPercent=20, flags=[{"name": "bad", "checks": ["nope"]}]))
+    await eyes.until(f"{namespace.name}/chat", lambda seen: _about(seen, "PolicyNotAccepted"))
+    eyes.touched.clear()
+    namespace.kubectl("delete", "sl", "chat")
+    while ("PromotionPolicy", key) not in eyes.touched:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert (await told())["reason"] == "Accepted"  # no line names it: the cases of one may bring the check

@@ -112,6 +112,8 @@ BROKEN = (
     _policy(
         "spec", "give each a name of its own", checks=[{"type": "Cut", "name": "cut"}, {"type": "Cut", "name": "cut"}]
     ),
+    _policy("spec.acceptance", "must be rising whole numbers", acceptance=[10, 5]),
+    _policy("spec.acceptance", "must be rising whole numbers", acceptance=[40, 70, 70]),
     _policy("spec.alarm", "must be above healthyRateBasisPoints", alarm={"badRateBasisPoints": 500}),
     _policy("spec.alarm", "must be above healthyRateBasisPoints", alarm={"healthyRateBasisPoints": 3000}),
     _policy("spec.throughput", "must be at least minPairs", throughput={"minPairs": 41}),

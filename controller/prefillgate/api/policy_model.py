@@ -6,9 +6,10 @@ enums, bounds on everything. A field left out has the value of STATISTICS.md.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from prefillgate.api.check_spec import MAX_CHECKS, NAME_PATTERN, CheckModel, name_twice
 from prefillgate.api.model import CelRule, WireModel, map_list, with_rules
@@ -16,6 +17,8 @@ from prefillgate.api.model import CelRule, WireModel, map_list, with_rules
 API_VERSION = "prefillgate.io/v1alpha1"
 KIND = "PromotionPolicy"
 RESOURCE_NAME = "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+
+MAX_ENTRIES = 20  # of an acceptance table
 
 Name = Annotated[str, Field(min_length=1, max_length=63, pattern=NAME_PATTERN)]
 Units = Annotated[int, Field(ge=1, le=100_000)]
@@ -162,6 +165,12 @@ class PolicySpec(WireModel):
             "self.checks.exists_one(d, has(d.name) && d.name == c.name))",
             "two checks have the same name; give each a name of its own",
         ),
+        CelRule(
+            f"!has(self.acceptance) || {list(range(MAX_ENTRIES - 1))}.all(i, i + 1 >= size(self.acceptance) || "
+            "self.acceptance[i] < self.acceptance[i + 1])",
+            "acceptance must be rising whole numbers of at least 1",
+            field_path=".acceptance",
+        ),
     )
 
     margin_percent: int | None = Field(
@@ -179,7 +188,7 @@ class PolicySpec(WireModel):
     acceptance: list[Units] | None = Field(
         default=None,
         min_length=1,
-        max_length=20,
+        max_length=MAX_ENTRIES,
         description="Fresh prefills at which 0, 1, 2 ... bad ones still promote. Left out: computed from margin and "
         "alpha.",
     )
@@ -225,6 +234,13 @@ class PolicySpec(WireModel):
         description="Named outcomes that are judged apart. Left out: one flag, bad when any check fails.",
         json_schema_extra=map_list("name"),
     )
+
+    @field_validator("acceptance")
+    @classmethod
+    def _rises(cls, entries: list[int] | None) -> list[int] | None:
+        if entries is not None and any(low >= high for low, high in pairwise(entries)):
+            raise ValueError(f"acceptance must be rising whole numbers of at least 1, got {entries}")
+        return entries
 
     @model_validator(mode="after")
     def _whole(self) -> PolicySpec:

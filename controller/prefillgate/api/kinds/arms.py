@@ -81,7 +81,6 @@ class Endpoint(WireModel):
     service: ServiceEndpoint | None = Field(default=None, description="Ask through a Service.")
     url: str | None = Field(
         default=None,
-        min_length=8,
         max_length=2048,
         pattern=URL_PATTERN,
         description="Ask at this base URL: http or https, without credentials and without a query.",

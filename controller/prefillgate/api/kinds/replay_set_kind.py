@@ -35,7 +35,6 @@ class UrlCases(WireModel):
     """A file that is fetched over HTTP; sha256 says which one it must be."""
 
     url: str = Field(
-        min_length=8,
         max_length=2048,
         pattern=URL_PATTERN,
         description="Where it is: http or https, without credentials and without a query.",
