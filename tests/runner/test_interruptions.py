@@ -228,3 +228,18 @@ def test_a_store_that_cannot_be_written_any_more_ends_the_run_and_keeps_what_it_
     ):
         work.run(work.request(healthy.url, candidate.url), Watch(acts=[spoil]))
     assert _stored_cells(tmp_path / "run.db") == 6
+
+
+def test_a_store_that_is_deleted_under_a_run_ends_it_at_the_next_cell(healthy: SimulatedServer, tmp_path: Path) -> None:
+    work = bench(tmp_path)
+    options: dict[str, Any] = {"text_seed": 9, "time_scale": 0.02}
+    with start_simulated(seed=2, **options) as candidate:
+        command = work.arguments(healthy.url, candidate.url, "--store", "run.db", "--quiet")
+        process = start(command, tmp_path)
+        until_cells(tmp_path / "run.db", 3, process)
+        for each in tmp_path.glob("run.db*"):
+            each.unlink()
+        broken = ended(process)
+    assert broken.code == 1, broken.said
+    assert "run.db: it was deleted or moved away while it was open. Nothing more goes into the lost file" in broken.said
+    assert list(tmp_path.glob("run.db")) == []
