@@ -263,6 +263,7 @@ async def test_jobs_and_threads_take_turns_together(
         assert here.jobs() == [NAME]
         here.works.stop(LINE_UID, ROLLOUT_UID, "The line is suspended.")
         await until(lambda: here.jobs() == ["replay-second-7"])
+        assert here.asked.count("prod/other") == 1  # that its turn has come
         assert here.works.seen("two")[0].waiting == "" and here.works.seen("three")[0].waiting == "WaitingForTurn"
         here.works.gone("two")
         await until(lambda: here.works.seen("three")[0].state is WorkState.ENDED)

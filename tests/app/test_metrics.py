@@ -167,6 +167,10 @@ def test_works_are_shown_by_kind_and_state_and_go_with_the_term(metrics: Metrics
     metrics.saw("llm/code", [work(verdicts.promote())])
     assert value(metrics, "works", kind="judge", state="running") == 2
     assert value(metrics, "works", kind="floor", state="broken") == 1
+    waits = replace(work(verdicts.promote()), waiting="WaitingForTurn")
+    metrics.saw("llm/code", [waits, replace(waits, key="b", waiting="WaitingForIdle")])
+    assert value(metrics, "works", kind="judge", state="waiting") == 1  # what waits for a server has its turn
+    assert value(metrics, "works", kind="judge", state="running") == 2
     assert (value(metrics, "leading"), value(metrics, "term"), value(metrics, "lines")) == (1, 7, 2)
     metrics.leads(None)
     assert value(metrics, "works", kind="judge", state="running") == 0

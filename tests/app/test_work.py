@@ -16,6 +16,7 @@ import pytest
 
 from prefillgate.api.access import Access, Held, HeldAccess
 from prefillgate.app import replay_thread, work
+from prefillgate.app.orders import Asked
 from prefillgate.app.watching_run import RunWatcher
 from prefillgate.core.cells import CANDIDATE, Status
 from prefillgate.core.journal import CellMeasured, EpochSeen, Overridden, OverrideEnded
@@ -24,6 +25,7 @@ from prefillgate.evidence import Fence, KeptJournal, SqliteJournal, open_store
 from prefillgate.evidence.book_rows import Replicates
 from prefillgate.reconcile.effects import RecordOverride
 from prefillgate.reconcile.snapshot import WorkSeen, WorkState
+from prefillgate.replay.clock import SystemClock
 from tests.support.manual_clock import until
 from tests.support.runs import measured, stored
 from tests.support.simulated import SimulatedServer, free_port, start_simulated
@@ -363,6 +365,28 @@ def test_a_secret_that_changed_is_used_from_the_next_cell_on(healthy: SimulatedS
 
 
 # -- how many at once
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_that_a_turn_has_come_is_told_where_it_was_waited_for(
+    healthy: SimulatedServer, tmp_path: Path, waited: bool
+) -> None:
+    go, over, told = threading.Event(), threading.Event(), list[str]()
+
+    async def carry(turn: replay_thread.Turn) -> replay_thread.Answer:
+        await asyncio.to_thread(go.wait)
+        return replay_thread.Answer()
+
+    asked = Asked(order(), looks_of(tmp_path, healthy, healthy).observed())
+    replay = replay_thread.Replay(asked, carry, SystemClock(), lambda: told.append("changed"))
+    if waited:
+        replay.waits_for_turn()
+    assert replay.begin(over.set)
+    try:
+        assert told == ["changed"] * waited and replay.seen().waiting == ""
+    finally:
+        go.set()
+        assert over.wait(20)
 
 
 def test_no_more_replays_run_at_once_than_may_and_the_others_say_that_they_wait(

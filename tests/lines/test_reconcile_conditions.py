@@ -19,6 +19,7 @@ from tests.support.line_world import (
     PROMOTES,
     ROLLS_BACK,
     SOUND,
+    STANDARD,
     A,
     B,
     C,
@@ -81,6 +82,28 @@ def pending(world: World) -> None:
 def spec_invalid(world: World) -> None:
     world.ready().propose(B)
     world.change(historyLimit=0)
+    world.settle()
+
+
+@scenario
+def nothing_known(world: World) -> None:
+    world.slots.clear()
+    world.troubles = (Trouble("WorkloadNotFound", "spec.baseline", "for a test"),)
+    world.settle()
+
+
+@scenario
+def referred_to_is_gone(world: World) -> None:
+    world.ready().propose(B)
+    world.troubles = (Trouble("PolicyNotFound", "spec.policyRef.name", "for a test"),)
+    world.settle()
+
+
+@scenario
+def policy_edited(world: World) -> None:
+    world.ready().propose(B).comes_to(verdict())
+    world.settle()
+    world.policy = replace(STANDARD, sha256="e" * 64)
     world.settle()
 
 

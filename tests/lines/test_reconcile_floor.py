@@ -95,7 +95,7 @@ def test_a_rollout_that_has_begun_goes_on_by_the_floor_it_began_with() -> None:
     world.restart()
     world.settle()
     assert floors(world) == [A.digest]
-    assert world.condition("Screened", world.newest) == ("False", "Screening")
+    assert world.condition("Screened", world.newest)[1] in ("Starting", "Screening")
 
 
 def test_other_cases_or_another_baseline_take_another_measurement() -> None:

@@ -30,9 +30,20 @@ def test_it_names_the_line_that_is_missing_and_the_field() -> None:
     accepted = status["conditions"][0]
     assert (accepted["status"], accepted["reason"]) == ("False", "LineNotFound")
     assert "spec.lineRef.name: there is no ServingLine chat in this namespace." in accepted["message"]
-    assert (status["decision"]["verdict"], status["decision"]["reason"]) == ("Hold", "SpecInvalid")
+    assert (status["decision"]["verdict"], status["decision"]["reason"]) == ("Hold", "NotAccepted")
     assert (status["decision"]["promotion"], status["decision"]["rollback"]) == ("Blocked", "Refused")
     assert "endedAt" not in status
+
+
+def test_nothing_of_it_runs_once_its_line_is_gone() -> None:
+    world = World().ready().propose(B)
+    world.comes_to(verdict())
+    world.settle()
+    assert world.condition("Screened", world.newest) == ("False", "Screening")
+    found = {each["type"]: each["reason"] for each in told(world.rollouts[world.newest])["conditions"]}
+    assert found["Screened"] == "ScreenInterrupted"
+    assert found["EndpointsReady"] == "ServersUnknown"
+    assert found["InstrumentChecked"] == "InstrumentSound"
 
 
 def test_a_later_look_changes_nothing() -> None:

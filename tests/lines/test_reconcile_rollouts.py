@@ -60,7 +60,7 @@ def test_one_made_by_hand_for_a_rejected_candidate_is_judged() -> None:
     world = World().ready().propose(B).judge(HOLDS)
     world.by_hand("mine")
     world.settle()
-    assert world.condition("Screened", "mine") == ("False", "Screening")
+    assert world.condition("Screened", "mine") == ("False", "Starting")
     assert world.status["currentRollout"] == "mine"
     world.judge(PROMOTES)
     assert world.status["promotedProfile"]["digest"] == B.digest
@@ -105,7 +105,11 @@ def test_one_made_for_other_numbers_or_cases_holds(spec: dict[str, Any], reason:
     assert world.condition("Accepted", "mine") == ("False", reason)
     assert field in messages(world, "mine", "Accepted")
     assert world.of("mine")["decision"]["verdict"] == "Hold"
-    assert world.of("mine")["decision"]["reason"] == "SpecInvalid"
+    decision = world.of("mine")["decision"]
+    assert decision["reason"] == (reason if reason == "DigestMismatch" else "NotAccepted")  # a spec that can be read
+    ways = {"DigestMismatch": "What was changed put back, or a rerun", "SpecInvalid": "What is named made anew or put"}
+    assert decision["whatWouldChange"][0].startswith(ways[reason])
+    assert decision["whatWouldChange"][1].startswith("An override by a person")
     assert judges(world) == [] and list(world.rollouts) == ["mine"]
     assert world.condition("Gating") == ("False", "Waiting")
 
@@ -672,6 +676,36 @@ def test_a_line_that_was_not_read_whole_yet_ends_nothing_and_begins_nothing() ->
     assert world.works == {}
 
 
+SOUND_TOLD = ("True", "InstrumentSound")
+
+
+def test_what_was_edited_or_deleted_under_a_rollout_is_named_with_what_makes_it_go_on() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    world.comes_to(verdict())
+    world.settle()
+    policy = world.policy
+    assert policy is not None
+    for there, troubles, reason in (
+        (replace(policy, sha256="e" * 64), (), "DigestMismatch"),
+        (None, (Trouble("PolicyNotFound", "spec.policyRef.name", "There is no PromotionPolicy p."),), "NotAccepted"),
+    ):
+        world.policy, world.troubles = there, troubles
+        world.settle()
+        decision = world.of(name)["decision"]
+        assert (decision["verdict"], decision["reason"]) == ("Hold", reason)
+        assert not decision["sentences"][0].startswith("The specification")
+        assert world.condition("Screened", name) == ("False", "ScreenInterrupted")
+        assert world.condition("InstrumentChecked", name) == world.condition("InstrumentChecked") == SOUND_TOLD
+        assert not any(each.state is WorkState.RUNNING for each in world.works.values())
+        world.policy, world.troubles = policy, ()
+        world.settle()
+        world.comes_to(verdict(prefills=60))
+        world.settle()
+        assert world.of(name)["decision"]["reason"] == "MoreEvidenceNeeded"
+        assert world.condition("Screened", name) == ("False", "Screening")
+
+
 def test_a_workload_that_cannot_be_read_takes_back_no_candidate() -> None:
     world = World().ready().propose(B)
     name = world.newest
@@ -681,10 +715,12 @@ def test_a_workload_that_cannot_be_read_takes_back_no_candidate() -> None:
     assert world.condition("Accepted") == ("False", "WorkloadNotFound")
     assert world.condition("Superseded", name) == ("False", "Current")
     assert "spec.candidate.workloadRef: There is no Deployment new." in messages(world, None, "Accepted")
-    assert world.condition("PromotionAllowed", name) == ("False", "SpecInvalid")
+    assert world.condition("PromotionAllowed", name) == ("False", "NotAccepted")
+    assert world.of(name)["decision"]["whatWouldChange"][0].startswith("What is named made anew or put right")
+    assert world.condition("InstrumentChecked", name) == world.condition("InstrumentChecked") == SOUND_TOLD
     world.troubles = ()
     world.propose(B)
-    assert world.condition("Screened", name) == ("False", "Screening")
+    assert world.condition("Screened", name) == ("False", "Starting")
     assert list(world.rollouts) == [name]
 
 

@@ -60,7 +60,7 @@ def test_an_arm_that_was_not_looked_at_yet_is_being_asked() -> None:
     world = World().ready()
     look = replace(world.look(), baseline=None)
     told = {each.type: each.reason for each in plan(look).line.conditions or ()}
-    assert told["EndpointsReady"] == "Probing"
+    assert told["EndpointsReady"] == "ServersUnknown"
 
 
 def test_a_slot_that_no_profile_is_asked_by_is_told_as_it_is_written() -> None:

@@ -47,7 +47,7 @@ def test_it_is_told_once_as_a_warning_with_what_the_server_answered_and_what_to_
     world = judging()
     since = world.now
     still(world, Standstill(since, world.now, 1, HTML, "candidate"))
-    assert (screened(world)[0], warnings(world)) == ("Screening", [])
+    assert (screened(world)[0], warnings(world)) == ("ScreenInterrupted", [])
     world.now = since + 301
     for tries in (4, 5, 6):
         still(
@@ -88,7 +88,7 @@ def test_after_an_hour_it_ends_as_not_measured_and_a_rerun_asks_again(arm: str) 
     world.annotate(rerun="again")
     world.settle()
     assert world.newest != name
-    assert world.condition("Screened", world.newest) == ("False", "Screening")
+    assert world.condition("Screened", world.newest) == ("False", "Starting")
 
 
 def test_what_is_no_server_s_fault_is_waited_out_and_told() -> None:

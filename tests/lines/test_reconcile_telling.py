@@ -11,9 +11,9 @@ from prefillgate.api.kinds.moments import moment
 from prefillgate.api.kinds.reasons import EVENTS, ROWS
 from prefillgate.core.decision import Reason
 from prefillgate.reconcile.effects import KeepNotice, NoticeTold, Tell
-from prefillgate.reconcile.lifecycle import PATIENCE_SECONDS
 from prefillgate.reconcile.plan import plan
 from prefillgate.reconcile.snapshot import ArmSeen, Slot, WorkKind
+from prefillgate.reconcile.waits import FIRST_CELL_SECONDS, PATIENCE_SECONDS
 from tests.support.line_world import HOLDS, PROMOTES, ROLLS_BACK, SOUND, A, B, C, Killed, World, replicate, verdict
 
 GOAL = 15  # writes of ServingLine and ProfileRollout for a whole rollout
@@ -84,6 +84,8 @@ def test_what_stands_in_config_maps_is_told_and_kept_while_nobody_knows() -> Non
 
 def test_time_that_passes_changes_no_status() -> None:
     world = World().ready().propose(B)
+    world.comes_to(verdict())
+    world.settle()
     for day in range(1, 40):
         world.now += 3600 * day
         assert plan(world.look()).rollouts == {}
@@ -113,6 +115,88 @@ def test_a_wait_is_told_once_it_has_lasted_and_a_short_one_never() -> None:
     world.step()
     assert world.condition("Screened", name) == ("False", "WaitingForIdle")
     assert world.condition("Gating") == ("True", "RolloutRunning")
+
+
+def test_that_a_replay_runs_is_told_once_it_does() -> None:
+    world = World()
+    world.step()
+    assert world.condition("InstrumentChecked") == ("Unknown", "FloorDue")
+    (key,) = world.works
+    waiting = replace(world.works[key], waiting="WaitingForTurn", waiting_since=world.now)
+    running, world.works[key] = world.works[key], waiting
+    world.settle()
+    assert world.condition("InstrumentChecked") == ("Unknown", "FloorDue")
+    world.now += PATIENCE_SECONDS
+    world.step()
+    (said,) = (each["message"] for each in world.status["conditions"] if each["type"] == "InstrumentChecked")
+    assert said.endswith("The controller runs as many replays as it may; its turn comes.")
+    world.works[key] = running
+    world.step()
+    assert world.condition("InstrumentChecked") == ("Unknown", "FloorRunning")
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    world.settle()
+
+    world.propose(B)
+    name = world.newest
+    assert world.condition("Screened", name) == ("False", "Starting")
+    *_, key = world.works
+    running, since = world.works[key], world.now
+    world.works[key] = replace(running, waiting="WaitingForTurn", waiting_since=since)
+    wanted = world.step()
+    assert wanted.look_again_seconds == PATIENCE_SECONDS
+    assert world.condition("Screened", name) == ("False", "Starting")
+    world.now = since + PATIENCE_SECONDS
+    world.step()
+    assert world.condition("Screened", name) == ("False", "WaitingForTurn")
+    world.works[key] = running  # its turn has come, long after it was begun
+    world.step()
+    assert world.condition("Screened", name) == ("False", "Screening")
+
+
+def test_a_first_prefill_that_takes_long_runs_all_the_same() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    begun = next(each.started_at for each in world.works.values() if each.kind is WorkKind.JUDGE)
+    world.now = begun + FIRST_CELL_SECONDS - 1
+    assert world.step().look_again_seconds == 1.0
+    assert world.condition("Screened", name) == ("False", "Starting")
+    world.now = begun + FIRST_CELL_SECONDS
+    world.step()
+    assert world.condition("Screened", name) == ("False", "Screening")
+
+
+def test_after_a_hold_it_is_not_said_to_run_before_its_turn_nor_after_its_end() -> None:
+    world = World().ready().propose(B)
+    name = world.newest
+    world.comes_to(verdict(prefills=3))
+    world.settle()
+    assert world.condition("Screened", name) == ("False", "Screening")
+    world.change(suspend=True)
+    world.settle()
+    assert world.condition("Screened", name) == ("False", "Suspended")
+    world.change(suspend=None)
+    world.step()
+    assert world.condition("Screened", name) == ("False", "ScreenInterrupted")
+    *_, key = world.works
+    world.works[key] = replace(world.works[key], waiting="WaitingForTurn", waiting_since=world.now)
+    world.settle()
+    assert world.condition("Screened", name) == ("False", "ScreenInterrupted")
+    world.works[key] = replace(world.works[key], waiting="", waiting_since=None)
+    world.settle()
+    assert world.condition("Screened", name) == ("False", "Screening")
+    world.propose(C)
+    assert world.condition("Succeeded", name) == ("False", "Superseded")
+    assert world.condition("Screened", name) == ("False", "ScreenInterrupted")
+
+
+def test_a_process_that_takes_up_what_ran_writes_nothing_for_it() -> None:
+    world = World().ready().propose(B)
+    world.comes_to(verdict(prefills=3))
+    world.settle()
+    writes = len(world.writes)
+    world.restart()
+    world.settle()
+    assert len(world.writes) == writes and world.condition("Screened", world.newest) == ("False", "Screening")
 
 
 # Events

@@ -136,7 +136,7 @@ def test_nothing_is_forgotten_and_nothing_is_replayed_unasked(what: str, monkeyp
     # the floor alone is measured anew: its store is of servers that were called by the digest of then
     assert [(each.kind, each.baseline) for each in world.started[started:]] == [(WorkKind.FLOOR, now[1])]
     lost = {"StoreBehind"} if "volume" in what else set()
-    assert {each.reason for each in world.events[events:]} == {"FloorRunning", *lost}
+    assert {each.reason for each in world.events[events:]} == {"FloorDue", *lost}
 
     world.ends(WorkKind.FLOOR, floor=SOUND)
     world.settle()

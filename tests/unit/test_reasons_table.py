@@ -58,7 +58,7 @@ def test_every_reason_is_one_word_with_a_sentence_of_its_own_in_its_condition() 
 
 
 def test_the_reasons_of_the_decision_are_those_of_the_two_permissions_in_the_same_words() -> None:
-    beside = {"NotStarted", "Superseded", "DryRun", "NoRollout"}
+    beside = {"DigestMismatch", "NotAccepted", "NotStarted", "Superseded", "DryRun", "NoRollout"}
     for kind in DECISIONS:
         assert {reason for (k, reason) in ROWS if k is kind} == {str(reason) for reason in Reason} | beside
         for reason, sentence in REASON_SENTENCES.items():

@@ -220,8 +220,11 @@ class JobWorks:
             freed()  # it was ended meanwhile
             return
         work.freed = freed
+        waited = work.seen.waiting == TURN
         work.seen = replace(work.seen, waiting="", waiting_since=None)
         self._give_task(work, self._keep(work))
+        if waited:
+            self.changed(work.line)
 
     def _give_task(self, work: _Work, living: Coroutine[Any, Any, None]) -> None:
         """What it does from now on, instead of what it did."""

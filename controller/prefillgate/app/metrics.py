@@ -39,7 +39,8 @@ from prefillgate.kube.objects import (
 )
 from prefillgate.kube.queue import Depth
 from prefillgate.kube.transport import CallMade
-from prefillgate.reconcile.snapshot import WorkKind, WorkSeen
+from prefillgate.reconcile.snapshot import WorkKind, WorkSeen, WorkState
+from prefillgate.reconcile.waits import AT_REST
 
 MOST_LINES = 200
 OTHER = "other"
@@ -62,6 +63,12 @@ class _Line:
     counted: dict[str, _Counts] = field(default_factory=dict)
     works: tuple[WorkSeen, ...] = ()
     series: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+
+
+def _state(work: WorkSeen) -> str:
+    """What runs beside what was begun and has no turn, or no window, yet."""
+    waits = work.state is WorkState.RUNNING and work.waiting in AT_REST
+    return "waiting" if waits else work.state.value
 
 
 class Metrics:
@@ -182,7 +189,7 @@ class Metrics:
 
     def _show(self, known: _Line, works: tuple[WorkSeen, ...]) -> None:
         """These are the works of the line now."""
-        before, after = ([(work.kind.value, work.state.value) for work in each] for each in (known.works, works))
+        before, after = ([(work.kind.value, _state(work)) for work in each] for each in (known.works, works))
         known.works = works
         if before != after:
             self._works.subtract(before)

@@ -46,7 +46,12 @@ ROWS = (
     Row("refusals", "counter", ("line", "arm", "reason"), "Requests that were refused or cannot count, by reason"),
     Row("rollback_refused", "gauge", ("line",), "1 while an alarm stands that is no reason to roll back"),
     Row("e_value", "gauge", ("line",), "Evidence of the current replicate that the candidate is worse"),
-    Row("works", "gauge", ("kind", "state"), "Replays of this process"),
+    Row(
+        "works",
+        "gauge",
+        ("kind", "state"),
+        "Replays of this process: running, waiting (for a turn or a window), ended, broken, refused",
+    ),
     Row("reconcile_seconds", "histogram", ("kind",), "How long a look and what came of it took"),
     Row(
         "reconcile_errors", "counter", ("kind", "error"), "Looks that failed: Transient, Terminal, Conflict, Store, Bug"

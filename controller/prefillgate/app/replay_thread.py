@@ -226,6 +226,7 @@ class Replay:
         thread = threading.Thread(target=self._main, args=(freed,), name=f"replay {self.key}", daemon=True)
         with self._lock:
             self._living = True
+            waited = self._seen.waiting == TURN
             self._set(waiting="", waiting_since=None)
             try:
                 thread.start()
@@ -233,7 +234,7 @@ class Replay:
                 self._living = False
                 self._failed(error)
             begun = self._living
-        if not begun:
+        if waited or not begun:
             self._changed()
         return begun
 

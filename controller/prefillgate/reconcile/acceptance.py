@@ -136,7 +136,7 @@ def _one_at_a_time(view: LineView) -> bool:
 
 def _arm(name: str, arm: ArmSeen | None) -> Finding:
     if arm is None:
-        return Finding(READY, "Unknown", "Probing")
+        return Finding(READY, "Unknown", "ServersUnknown")
     if arm.unavailable is not None:
         reason = "CandidateUnavailable" if name == "candidate" else "EndpointUnreachable"
         return Finding(READY, "False", reason, f"The {name}: {arm.unavailable}")

@@ -9,6 +9,7 @@ from prefillgate.api.kinds.reasons import CONDITIONS_OF, ROWS, ConditionType
 from prefillgate.api.kinds.rollout_status import DecisionStatus, ProfileRolloutStatus
 from prefillgate.core.decision import Reason
 from prefillgate.reconcile.findings import Finding, finding_in
+from prefillgate.reconcile.floor_due import as_it_stood
 from prefillgate.reconcile.lifecycle import Ground, Life
 from prefillgate.reconcile.seen import RolloutView
 
@@ -46,7 +47,7 @@ def _surroundings(ground: Ground) -> Iterator[Finding]:
     """Servers and floor: those of the line while this is about what the line has, else as they stood."""
     current = ground.candidacy.current
     present = current is not None and current.name == ground.rollout.name
-    floor = Finding(ConditionType.INSTRUMENT_CHECKED, "Unknown", "FloorDue")
+    floor = as_it_stood(ground.view, ground.rollout.before.conditions)
     for now, kind in (
         (ground.endpoints, ConditionType.ENDPOINTS_READY),
         (floor if ground.floor is None else ground.floor.finding, ConditionType.INSTRUMENT_CHECKED),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from prefillgate.api.kinds.common import ConditionModel
 from prefillgate.api.kinds.line_status import FloorSeen
 from prefillgate.api.kinds.moments import moment, seconds_of
 from prefillgate.api.kinds.reasons import ConditionType
@@ -11,11 +13,12 @@ from prefillgate.evidence.book_rows import Floor
 from prefillgate.reconcile import standstill
 from prefillgate.reconcile.answer import LONGEST_LINE, bounded
 from prefillgate.reconcile.effects import StartWork
-from prefillgate.reconcile.findings import Finding
+from prefillgate.reconcile.findings import Finding, finding_in
 from prefillgate.reconcile.naming import book_line, floor_key, seed_of
 from prefillgate.reconcile.question import question_of
 from prefillgate.reconcile.seen import LineView, RolloutView
 from prefillgate.reconcile.snapshot import FloorFound, WorkKind, WorkSeen, WorkState
+from prefillgate.reconcile.waits import AT_REST, BEGUN_SECONDS, wait_told, wait_told_at
 
 CHECKED = ConditionType.INSTRUMENT_CHECKED
 _FINDINGS: dict[str, tuple[str, str]] = {
@@ -76,11 +79,11 @@ def floor_of(
         key=key,
         seen=seen,
         usable=usable,
-        finding=_finding(seen if usable else None, work, start),
+        finding=_finding(view, seen if usable else None, work, start),
         start=start,
         keep=keep,
         expires_at=(expires if judged else again_at) if usable else None,
-        retry_at=work.retry_at if work is not None and due else None,
+        retry_at=_look_again_at(view, work, start) if due else None,
     )
 
 
@@ -130,16 +133,41 @@ def _start(view: LineView, key: str) -> StartWork:
     return StartWork(key, WorkKind.FLOOR, baseline=view.promoted.digest, seed=seed_of(view.uid, key))
 
 
-def _finding(seen: FloorSeen | None, work: WorkSeen | None, start: StartWork | None) -> Finding:
+def as_it_stood(view: LineView, conditions: Sequence[ConditionModel] | None) -> Finding:
+    """What was told of the floor, where it cannot be known now."""
+    before = finding_in(conditions, CHECKED)
+    running = [each for each in view.snapshot.works if each.kind is WorkKind.FLOOR and each.state is WorkState.RUNNING]
+    if before is None or (before.reason in ("FloorRunning", "FloorInterrupted") and not running):
+        return Finding(CHECKED, "Unknown", "FloorDue")
+    return before
+
+
+def _finding(view: LineView, seen: FloorSeen | None, work: WorkSeen | None, start: StartWork | None) -> Finding:
     if seen is not None:
         status, reason = _FINDINGS[seen.instrument]
         return Finding(CHECKED, status, reason, seen.message or "")  # type: ignore[arg-type]
     if (found := standstill.told(work)) is not None:
         detail = f"{standstill.sentence(found)} {standstill.remedy(found)}"
         return Finding(CHECKED, "Unknown", "FloorInterrupted", detail)
-    if start is not None or (work is not None and work.state is WorkState.RUNNING):
-        return Finding(CHECKED, "Unknown", "FloorRunning")
-    return Finding(CHECKED, "Unknown", "FloorDue", "" if work is None else work.trouble)
+    if work is not None and work.state is WorkState.RUNNING:
+        waits = wait_told(work, view.now)
+        return Finding(CHECKED, "Unknown", "FloorDue" if waits or work.waiting in AT_REST else "FloorRunning", waits)
+    if start is None:
+        return Finding(CHECKED, "Unknown", "FloorDue", "" if work is None else work.trouble)
+    before = finding_in(view.before.conditions, CHECKED)
+    if work is None and before is not None and before.reason == "FloorRunning":
+        return before  # it ran when this process began, and is taken up again
+    return Finding(CHECKED, "Unknown", "FloorDue")
+
+
+def _look_again_at(view: LineView, work: WorkSeen | None, start: StartWork | None) -> float | None:
+    """When there may be something to tell of a floor that is not known, though nothing changes."""
+    if work is not None and work.state is WorkState.RUNNING and work.waiting:
+        told_at = wait_told_at(work)
+        return told_at if told_at > view.now else work.retry_at
+    if start is not None and (work is None or work.state is not WorkState.RUNNING):
+        return view.now + BEGUN_SECONDS
+    return None if work is None else work.retry_at
 
 
 def _seen(found: FloorFound, digest: str, cases: str, at: float) -> FloorSeen:

@@ -25,12 +25,12 @@ from prefillgate.reconcile.effects import StartWork
 from prefillgate.reconcile.findings import Finding
 from prefillgate.reconcile.floor_due import FloorView, may_start_again
 from prefillgate.reconcile.naming import seed_of
+from prefillgate.reconcile.screening import screened_so_far, screening
 from prefillgate.reconcile.seen import LineView, RolloutView
 from prefillgate.reconcile.snapshot import Standstill, WorkKind, WorkState
 
 SCREENED, SUCCEEDED, SUPERSEDED = ConditionType.SCREENED, ConditionType.SUCCEEDED, ConditionType.SUPERSEDED
 MOST_CHANGES = 16
-PATIENCE_SECONDS = 60.0  # a wait is told once it has lasted so long: a busy server comes and goes with every request
 MEND_OR_RERUN = (
     "What is named put right, or a rerun (annotation prefillgate.io/rerun): a rollout with a run of its own, by what "
     "the line says now."
@@ -111,6 +111,8 @@ def life_of(ground: Ground) -> Life:
     for rule in RULES:
         life = rule(ground)
         if life is not None:
+            if life.screened.reason == "Screening" and (life.ended or not life.may_run):
+                life = replace(life, screened=Finding(SCREENED, "False", "ScreenInterrupted"))
             return replace(life, answer=ground.latest) if life.ended and life.answer is None else life
     raise AssertionError("the last rule always answers")
 
@@ -133,7 +135,7 @@ def superseded(g: Ground) -> Life | None:
     return Life(
         restated.superseded(g.last_evidence, by, g.view.now),
         g.last_evidence,
-        _screened_so_far(g),
+        screened_so_far(g.rollout),
         Finding(SUCCEEDED, "False", "Superseded"),
         Finding(SUPERSEDED, "True", reason, "" if by is None else f"It is {by}."),
         by=by,
@@ -149,10 +151,10 @@ def overridden(g: Ground) -> Life | None:
     told = said_by_a_person(g.view, g.evidence, g.override)
     if g.override.verdict == "Promote":
         how = Finding(SUCCEEDED, "True", "PassedDryRun" if g.view.dry_run else "Promoted")
-        return Life(told, g.evidence, _screened_so_far(g), how, ended=True)
+        return Life(told, g.evidence, screened_so_far(g.rollout), how, ended=True)
     expires = seconds_of(g.override.expires)
     times = _deadline(g) if expires is None else (*_deadline(g), expires)
-    return Life(told, g.evidence, _screened_so_far(g), may_run=True, look_at=times)
+    return Life(told, g.evidence, screened_so_far(g.rollout), may_run=True, look_at=times)
 
 
 def answered_finally(g: Ground) -> Life | None:
@@ -180,7 +182,9 @@ def not_accepted(g: Ground) -> Life | None:
         return None
     if g.accepted.status == "Unknown":
         return Life(g.evidence, g.evidence, _not_started(g), may_run=not g.view.suspended)
-    told = restated.held(Reason.SPEC_INVALID, g.accepted.detail, g.evidence, g.view.now)
+    unread = g.rollout.spec is None or g.view.snapshot.spec is None
+    reason = g.accepted.reason if unread or g.accepted.reason == "DigestMismatch" else "NotAccepted"
+    told = restated.not_accepted(reason, g.accepted.detail, g.evidence, g.view.now)
     return _late(g) or Life(told, g.evidence, _not_started(g), look_at=_deadline(g))
 
 
@@ -192,7 +196,7 @@ def unavailable(g: Ground) -> Life | None:
     told = restated.unavailable(arm.unavailable, g.evidence, g.view.now)
     if g.view.dry_run:
         told = restated.tried_out(told)
-    waiting = Finding(SCREENED, "False", "WaitingForEndpoints") if not g.rollout.started else _screened_so_far(g)
+    waiting = Finding(SCREENED, "False", "WaitingForEndpoints") if not g.rollout.started else screened_so_far(g.rollout)
     return _late(g) or Life(told, g.evidence, waiting, may_run=not g.view.suspended, look_at=_deadline(g))
 
 
@@ -207,7 +211,7 @@ def store_away(g: Ground) -> Life | None:
     """8. Without its store nothing begins and nothing is lowered."""
     if g.view.snapshot.book.trouble is None:
         return None
-    return Life(g.evidence, g.evidence, _screened_so_far(g), may_run=True)
+    return Life(g.evidence, g.evidence, screened_so_far(g.rollout), may_run=True)
 
 
 def refused(g: Ground) -> Life | None:
@@ -222,7 +226,7 @@ def refused(g: Ground) -> Life | None:
     told = told.model_copy(update={"what_would_change": [MEND_OR_RERUN, *(told.what_would_change or ())]})
     start = _start(g) if _is_current(g) and g.endpoints.holds and may_start_again(work, g.view.now) else None
     times = (*_deadline(g), work.retry_at)
-    return _late(g) or Life(told, g.evidence, _screened_so_far(g), may_run=True, start=start, look_at=times)
+    return _late(g) or Life(told, g.evidence, screened_so_far(g.rollout), may_run=True, start=start, look_at=times)
 
 
 def standing_still(g: Ground) -> Life | None:
@@ -282,7 +286,7 @@ def replayed(g: Ground) -> Life:
     start = _start(g) if wanted and g.endpoints.holds else None
     answer = g.latest
     evidence = g.evidence if answer is None else answer.decision
-    screened, waits_until = _screening(g, answer)
+    screened, waits_until = screening(g.rollout, answer, g.view.now)
     times = [*_deadline(g), *waits_until]
     if work is not None and work.state in (WorkState.BROKEN, WorkState.RUNNING) and work.retry_at is not None:
         times.append(work.retry_at)
@@ -353,7 +357,7 @@ def _could_not_measure(g: Ground, reason: Reason, detail: str) -> Life:
     told = restated.held(reason, detail, g.last_evidence, g.view.now)
     sentence = ROWS[ConditionType.PROMOTION_ALLOWED, reason].sentence
     ended = Finding(SUCCEEDED, "False", "NotMeasured", f"{sentence} {detail}".strip())
-    return Life(told, told, _screened_so_far(g), ended, ended=True)
+    return Life(told, told, screened_so_far(g.rollout), ended, ended=True)
 
 
 def _late(g: Ground) -> Life | None:
@@ -363,7 +367,7 @@ def _late(g: Ground) -> Life | None:
     if not g.out_of_time or says_itself or g.view.snapshot.book.trouble is not None:
         return None
     told = restated.held(Reason.DEADLINE, _why_late(g), g.last_evidence, g.view.now)
-    return Life(told, told, _screened_so_far(g), Finding(SUCCEEDED, "False", "Held", _why_late(g)), ended=True)
+    return Life(told, told, screened_so_far(g.rollout), Finding(SUCCEEDED, "False", "Held", _why_late(g)), ended=True)
 
 
 def _may_begin(g: Ground) -> bool:
@@ -393,34 +397,7 @@ def _deadline(g: Ground) -> tuple[float, ...]:
 
 
 def _not_started(g: Ground) -> Finding:
-    return _screened_so_far(g) if g.rollout.started else Finding(SCREENED, "Unknown", "NotStarted")
-
-
-def _screened_so_far(g: Ground) -> Finding:
-    """What stood there before, where that still says something."""
-    for each in g.rollout.before.conditions or ():
-        if each.type == SCREENED and each.reason in ("ScreenEnded", "Screening"):
-            return Finding(SCREENED, each.status, each.reason)
-    return Finding(SCREENED, "Unknown", "NotStarted")
-
-
-def _screening(g: Ground, answer: Answer | None) -> tuple[Finding, tuple[float, ...]]:
-    """How far the first collection is, and when a wait is to be told."""
-    work = g.rollout.work
-    before = _screened_so_far(g)
-    if before.holds or (answer is not None and answer.replicates):
-        return Finding(SCREENED, "True", "ScreenEnded"), ()
-    if (found := standstill.told(work)) is not None:
-        detail = (standstill.sentence(found), standstill.remedy(found), standstill.when_it_ends(found))
-        return Finding(SCREENED, "False", "ReplayInterrupted", " ".join(filter(None, detail))), ()
-    if work is not None and work.state in (WorkState.BROKEN, WorkState.REFUSED):
-        return Finding(SCREENED, "False", "Screening", f"Interrupted, and tried again: {work.trouble}"), ()
-    if work is not None and work.waiting and (SCREENED, work.waiting) in ROWS:
-        told_at = 0.0 if work.waiting_since is None else work.waiting_since + PATIENCE_SECONDS
-        if g.view.now < told_at:
-            return before if before.reason == "Screening" else Finding(SCREENED, "False", "Screening"), (told_at,)
-        return Finding(SCREENED, "False", work.waiting), ()
-    return Finding(SCREENED, "False", "Screening"), ()
+    return screened_so_far(g.rollout) if g.rollout.started else Finding(SCREENED, "Unknown", "NotStarted")
 
 
 def _start(g: Ground) -> StartWork:

@@ -13,6 +13,7 @@ from prefillgate.core.decision import Reason
 from prefillgate.reconcile.candidates import differences_of
 from prefillgate.reconcile.conditions_line import LineFacts, line_findings
 from prefillgate.reconcile.findings import Finding, as_conditions, overridden_finding
+from prefillgate.reconcile.floor_due import as_it_stood
 from prefillgate.reconcile.look import Look
 from prefillgate.reconcile.remembered import Remembered
 from prefillgate.reconcile.restated import NO_ROLLOUT, NOT_STARTED
@@ -32,7 +33,7 @@ def line_facts(
         candidacy=look.candidacy,
         accepted=look.accepted,
         endpoints=look.endpoints,
-        checked=_NOT_CHECKED if promoted_now or look.floor is None else look.floor.finding,
+        checked=_NOT_CHECKED if promoted_now else _checked(look),
         remembered=remembered,
         statuses=statuses,
         shown=_shown(look, after, remembered),
@@ -41,6 +42,10 @@ def line_facts(
         watch_alarm=None if promoted_now else look.watch.alarm,
         watch_rollback=not promoted_now and look.watch.rollback,
     )
+
+
+def _checked(look: Look) -> Finding:
+    return as_it_stood(look.view, look.view.before.conditions) if look.floor is None else look.floor.finding
 
 
 def status_of_line(facts: LineFacts, look: Look) -> ServingLineStatus:

@@ -6,7 +6,6 @@ from prefillgate.api.kinds.moments import moment
 from prefillgate.api.kinds.names import PROFILE_ROLLOUT
 from prefillgate.api.kinds.reasons import CONDITIONS_OF, ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
-from prefillgate.core.decision import Reason
 from prefillgate.reconcile import restated
 from prefillgate.reconcile.conditions_rollout import permissions, standing
 from prefillgate.reconcile.findings import Finding, as_conditions
@@ -15,7 +14,7 @@ from prefillgate.reconcile.seen import view_of_rollout
 from prefillgate.reconcile.snapshot import RolloutSeen
 
 _UNKNOWN = (
-    Finding(ConditionType.ENDPOINTS_READY, "Unknown", "Probing"),
+    Finding(ConditionType.ENDPOINTS_READY, "Unknown", "ServersUnknown"),
     Finding(ConditionType.INSTRUMENT_CHECKED, "Unknown", "FloorDue"),
     Finding(ConditionType.SCREENED, "Unknown", "NotStarted"),
     Finding(ConditionType.REPLICATE_CONFIRMED, "False", "NoReplicate"),
@@ -24,6 +23,23 @@ _UNKNOWN = (
     Finding(ConditionType.STORE_BEHIND, "False", "StoreCurrent"),
     Finding(ConditionType.SUPERSEDED, "False", "Current"),
     Finding(ConditionType.SUCCEEDED, "Unknown", "Running"),
+)
+_ENDED_WITH_THE_LINE = (
+    (ConditionType.INSTRUMENT_CHECKED, ("FloorRunning", "FloorInterrupted"), _UNKNOWN[1]),
+    (ConditionType.SCREENED, ("Starting",), _UNKNOWN[2]),
+    (
+        ConditionType.SCREENED,
+        (
+            "Screening",
+            "WaitingForIdle",
+            "WaitingForServer",
+            "WaitingForWindow",
+            "WaitingForTurn",
+            "LoadLimitReached",
+            "ReplayInterrupted",
+        ),
+        Finding(ConditionType.SCREENED, "False", "ScreenInterrupted"),
+    ),
 )
 
 
@@ -35,10 +51,14 @@ def orphaned(seen: RolloutSeen, now: float) -> ProfileRolloutStatus | None:
     ref = seen.thing.get("spec", {}).get("lineRef", {}).get("name", "")
     detail = f"spec.lineRef.name: there is no ServingLine {ref} in this namespace."
     found = {each.type: standing(rollout, each.type) or each for each in _UNKNOWN}
+    found[ConditionType.ENDPOINTS_READY] = _UNKNOWN[0]
+    for kind, running, stopped in _ENDED_WITH_THE_LINE:
+        if found[kind].reason in running:
+            found[kind] = stopped
     found[ConditionType.ACCEPTED] = Finding(ConditionType.ACCEPTED, "False", "LineNotFound", detail)
     before = rollout.before
     evidence = before.evidence_decision or (before.decision if before.counts is not None else None)
-    decision = settled(before.decision, restated.held(Reason.SPEC_INVALID, detail, evidence, now))
+    decision = settled(before.decision, restated.not_accepted("LineNotFound", detail, evidence, now))
     found |= {each.type: each for each in permissions(decision)}
     findings = [found[kind] for kind in CONDITIONS_OF[PROFILE_ROLLOUT.kind]]
     return before.model_copy(

@@ -16,6 +16,12 @@ from prefillgate.core.sentences import BY_A_PERSON
 from prefillgate.reconcile.answer import lines
 
 NOT_STARTED, NO_ROLLOUT, SUPERSEDED, DRY_RUN = "NotStarted", "NoRollout", "Superseded", "DryRun"
+_TO_GO_ON = {  # beside a person's word
+    Reason.SPEC_INVALID: "What is named put right: it goes on from where it was.",
+    "NotAccepted": "What is named made anew or put right: it goes on from where it was.",
+    "DigestMismatch": "What was changed put back, or a rerun (annotation prefillgate.io/rerun): a rollout by what the "
+    "line says now.",
+}
 
 
 def sentence_of(reason: str) -> str:
@@ -39,10 +45,17 @@ def deleting(decision: DecisionStatus | None, at: float) -> DecisionStatus:
     return _decision("Hold", Reason.DELETING, _words(decision), at, decision)
 
 
-def held(reason: Reason, detail: str, decision: DecisionStatus | None, at: float) -> DecisionStatus:
+def held(reason: str, detail: str, decision: DecisionStatus | None, at: float) -> DecisionStatus:
     """Held by what is no evidence: a spec that cannot be read, a deadline, an instrument that is broken. `detail`: a
     sentence of what a person must know, or nothing."""
     return _by_a_person(_decision("Hold", reason, (detail, *_words(decision)), at, decision))
+
+
+def not_accepted(accepted: str, detail: str, decision: DecisionStatus | None, at: float) -> DecisionStatus:
+    """Held since it cannot be used: `accepted` is the reason of its condition Accepted, `detail` what that says."""
+    reason = accepted if accepted in _TO_GO_ON else "NotAccepted"
+    told = held(reason, detail, decision, at)
+    return told.model_copy(update={"what_would_change": [_TO_GO_ON[reason], *(told.what_would_change or ())]})
 
 
 def unavailable(detail: str, decision: DecisionStatus | None, at: float) -> DecisionStatus:

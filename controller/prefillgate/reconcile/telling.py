@@ -43,6 +43,9 @@ _WEIGHTY = {
 }
 _NO_NEWS = {  # told by another condition or by the workload's own events, or on the way to the next reason
     (ConditionType.SCREENED, "NotStarted"),
+    (ConditionType.SCREENED, "Starting"),
+    (ConditionType.SCREENED, "ScreenInterrupted"),
+    (ConditionType.ENDPOINTS_READY, "ServersUnknown"),
     (ConditionType.SUCCEEDED, "Superseded"),
     (ConditionType.ENDPOINTS_READY, "Probing"),
     (ConditionType.ENDPOINTS_READY, "NoReadyPods"),
@@ -108,7 +111,7 @@ def _is_news(kind: ConditionType, old: ConditionModel | None, now: ConditionMode
     if kind in _PERMISSIONS:
         was = "False" if old is None else old.status
         return was != now.status
-    if old is None:
+    if old is None or (old.reason, now.reason) == ("FloorDue", "FloorRunning"):  # it was told that it comes
         return warns
     return (old.status, old.reason) != (now.status, now.reason)
 

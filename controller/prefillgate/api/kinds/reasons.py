@@ -109,6 +109,7 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
     ConditionType.ENDPOINTS_READY: (
         ("Reachable", "True", "The servers of both arms take requests.", False),
         ("Probing", "Unknown", "The servers are being asked.", False),
+        ("ServersUnknown", "Unknown", "Which servers are to be asked is not known.", False),
         ("NoReadyPods", "False", "An arm has no Ready pod.", True),
         ("EndpointUnreachable", "False", "A server cannot be reached.", True),
         ("CandidateUnavailable", "False", REASON_SENTENCES[Reason.CANDIDATE_UNAVAILABLE], True),
@@ -142,7 +143,9 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
     ),
     ConditionType.SCREENED: (
         ("ScreenEnded", "True", "The first collection has ended.", False),
+        ("Starting", "False", "The first collection begins as soon as it has its turn.", False),
         ("Screening", "False", "The first collection is running.", False),
+        ("ScreenInterrupted", "False", "The first collection was begun, and does not run now.", False),
         ("WaitingForFloor", "False", "The baseline is compared with itself first.", False),
         ("WaitingForEndpoints", "False", "The servers do not take requests yet.", False),
         ("WaitingForIdle", "False", "The server in production is in use.", False),
@@ -269,6 +272,8 @@ _OF_DECISION: dict[str, str] = {
     Reason.CHECKS_FAIL_ON_BASELINE: "Could not measure: the checks fail on the baseline.",
     Reason.INSTRUMENT_BROKEN: "Could not measure: the baseline differs from itself.",
     Reason.MEASUREMENT_LOST: "Could not measure: the measurement was lost.",
+    "DigestMismatch": "What it was made to compare by says something else by now: nothing is decided.",
+    "NotAccepted": "Something that it refers to is not there, or cannot be used: nothing is decided.",
     "NotStarted": "Nothing was measured yet.",
     "Superseded": "Something else took its place; nothing is decided.",
     "DryRun": "The line only tries out: nothing is allowed.",
