@@ -196,7 +196,10 @@ def test_a_person_sees_the_decision_first() -> None:
         columns = crd_of(resource)["spec"]["versions"][0]["additionalPrinterColumns"]
         shown[resource.names.kind] = [each["name"] for each in columns if "priority" not in each]
     usual = ["Decision", "Prefills", "Rollback", "Candidate", "Age"]
-    assert shown == {"ServingLine": usual, "ProfileRollout": usual}
+    assert shown == {
+        "ServingLine": [*usual, "Not Well"],
+        "ProfileRollout": usual,
+    }  # the last is empty where all is well
 
 
 def test_a_description_tells_the_default_and_the_schema_sets_none() -> None:

@@ -392,15 +392,62 @@ def test_nothing_of_an_object_steers_the_terminal() -> None:
 def test_the_table_has_a_row_for_each_line() -> None:
     bare = {"metadata": {"name": "b", "namespace": "prod", "generation": 1}, "spec": {}}
     views = [seen(alone=True), view_of(bare, None, None, NOW, alone=True)]
-    assert [line.split("  ")[0] for line in render_line_table(views).splitlines()] == ["NAME", "chat", "b"]
+    assert [line.split("  ")[0] for line in render_line_table(views).splitlines()] == ["NAME", "b", "chat"]
     assert [re.split(" {2,}", line) for line in render_line_table(views).splitlines()] == [
-        ["NAME", "DECISION", "PREFILLS", "ROLLBACK", "CANDIDATE", "AGE"],
-        ["chat", "Hold", "2 bad of 10", "Refused", "60303ae22b99", "2d"],
-        ["b", "-", "-", "-", "-", "unknown"],
+        ["NAME", "DECISION", "PREFILLS", "ROLLBACK", "CANDIDATE", "AGE", "NOT WELL"],
+        ["b", "-", "-", "-", "-", "unknown", "unknown"],
+        ["chat", "Hold", "2 bad of 10", "Refused", "60303ae22b99", "2d", "-"],
     ]
-    ends = zip(render_line_table(views).splitlines(), ("AGE", "2d", "unknown"), strict=True)
+    ends = zip(render_line_table(views).splitlines(), ("NOT WELL", "unknown", "-"), strict=True)
     assert len({line.rindex(last) for line, last in ends}) == 1
-    assert render_line_table(views, namespaces=True).splitlines()[1].startswith("prod        chat   Hold")
+    assert render_line_table(views, namespaces=True).splitlines()[2].startswith("prod        chat   Hold")
+
+
+def line_of(name: str, *conditions: dict[str, Any], **status: Any) -> LineView:
+    line = serving_line(conditions=list(conditions), currentRollout=None, **status)
+    line["metadata"]["name"] = name
+    return view_of(line, None, None, NOW, alone=True)
+
+
+def test_the_table_says_what_is_not_well_the_worst_first() -> None:
+    refused = condition("Accepted", "False", "SecretNotUsable")
+    ungated = condition("Gating", "False", "NotAccepted")
+    down = condition("EndpointsReady", "False", "NoReadyPods")
+    views = [
+        line_of("idle", condition("Accepted", "True", "Accepted"), condition("Gating", "False", "NoCandidate")),
+        line_of("floor", condition("InstrumentChecked", "Unknown", "FloorInterrupted")),
+        line_of("secret", ungated, down, refused),
+        line_of("worse", down, condition("RollbackAllowed", "True", "RegressionConfirmed")),
+        line_of("pods", down, condition("RollbackAllowed", "False", "OtherTraffic")),
+        line_of("lost", condition("PromotionAllowed", "False", "BaselineUnavailable")),
+        line_of("due", condition("PromotionAllowed", "False", "ReplicateDue")),
+        line_of("replay", notWell="ReplayInterrupted"),
+        line_of("said", condition("Overridden", "True", "OverrideObeyed")),
+    ]
+    rows = [re.split(" {2,}", row) for row in render_line_table(views).splitlines()]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("NAME", "NOT WELL"),
+        ("worse", "RegressionConfirmed, NoReadyPods"),
+        ("secret", "SecretNotUsable, NoReadyPods"),
+        ("pods", "NoReadyPods"),
+        ("floor", "FloorInterrupted"),
+        ("lost", "BaselineUnavailable"),
+        ("replay", "ReplayInterrupted"),
+        ("idle", "-"),
+        ("due", "-"),
+        ("said", "-"),
+    ]
+    assert [each.reason for each in views[2].not_well] == ["SecretNotUsable", "NoReadyPods"]
+
+
+def test_a_floor_that_cannot_be_measured_is_told_by_why() -> None:
+    broken = {**condition("InstrumentChecked", "Unknown", "FloorInterrupted"), "message": "It serves no model x."}
+    told = fields(seen(serving_line(floor=None, conditions=[broken])))
+    assert told["floor"] == "unknown: why stands under not well"
+    assert told["not well"] == "InstrumentChecked is Unknown (FloorInterrupted): It serves no model x."
+    due = [condition("InstrumentChecked", "Unknown", "FloorRunning")]
+    told = fields(seen(serving_line(floor=None, conditions=due)))
+    assert told["floor"] == "unknown: The baseline is being compared with itself."
 
 
 def test_plain_data_has_null_where_the_status_says_nothing() -> None:

@@ -11,7 +11,7 @@ import pytest
 from prefillgate.evidence.book_rows import Floor
 from prefillgate.reconcile.effects import KeepFloor, StartWork
 from prefillgate.reconcile.plan import plan
-from prefillgate.reconcile.snapshot import ArmSeen, WorkKind, WorkState
+from prefillgate.reconcile.snapshot import ArmSeen, Standstill, WorkKind, WorkState
 from tests.support.line_world import PROMOTES, SOUND, SPEC, TWELVE, A, B, C, World
 
 WEEK = 604_800
@@ -176,6 +176,42 @@ def test_one_that_broke_off_is_tried_again_at_its_time_and_says_why_it_is_due() 
     assert "The disk is full." in str(world.status["conditions"])
     world.now = world.works[key].retry_at or 0.0
     assert [each.key for each in plan(world.look()).after if isinstance(each, StartWork)] == [key]
+
+
+def test_one_that_is_refused_is_a_warning_at_once_and_not_well_until_it_ends() -> None:
+    world = World()
+    world.settle()
+    for _ in range(2):
+        key, work = next(iter(world.works.items()))
+        still = Standstill(since=world.now, last=world.now, tries=1, trouble="No model chat-70b.")
+        refused: dict[str, Any] = {"state": WorkState.REFUSED, "trouble": "No model chat-70b.", "standstill": still}
+        world.works[key] = replace(work, **refused, retry_at=world.now + 60)
+        world.settle()
+        assert world.condition("InstrumentChecked") == ("Unknown", "FloorInterrupted")
+        assert world.status["notWell"] == "FloorInterrupted"
+        world.now += 60
+        world.settle()
+        assert world.works[key].state is WorkState.RUNNING
+        assert world.condition("InstrumentChecked") == ("Unknown", "FloorInterrupted")
+    warned = [each for each in world.events if each.reason == "FloorInterrupted"]
+    assert [(each.warning, "No model chat-70b." in each.note) for each in warned] == [(True, True)]
+    world.ends(WorkKind.FLOOR, floor=SOUND)
+    world.settle()
+    assert world.condition("InstrumentChecked") == ("True", "InstrumentSound")
+    assert "notWell" not in world.status
+
+
+def test_another_one_after_what_was_wrong_was_put_right_is_running() -> None:
+    world = World()
+    world.settle()
+    key, work = next(iter(world.works.items()))
+    world.works[key] = replace(work, state=WorkState.REFUSED, trouble="No model chat-70b.", retry_at=None)
+    world.settle()
+    assert world.condition("InstrumentChecked") == ("Unknown", "FloorInterrupted")
+    world.change(model="chat-7b")
+    world.settle()
+    assert world.condition("InstrumentChecked") == ("Unknown", "FloorRunning")
+    assert "notWell" not in world.status
 
 
 def test_the_status_stands_where_the_book_was_lost() -> None:

@@ -325,6 +325,7 @@ class World:
             store="file",
             rows=1,
             head="h1",
+            standstill=None if known is None else known.standstill,
         )
 
     # -- what happens

@@ -14,7 +14,7 @@ AT = "2026-11-30T10:00:00Z"
 
 def serving_line(**status: Any) -> Object:
     """The sample line with every field of a status but conditions; those given are others, None takes one away."""
-    return _thing("ServingLine", LINE, {"conditions": [], **status})
+    return _thing("ServingLine", LINE, {"conditions": [], "notWell": None, **status})
 
 
 def rollout(name: str = ROLLOUT, **status: Any) -> Object:

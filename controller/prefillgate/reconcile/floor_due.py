@@ -149,12 +149,16 @@ def _finding(view: LineView, seen: FloorSeen | None, work: WorkSeen | None, star
     if (found := standstill.told(work)) is not None:
         detail = f"{standstill.sentence(found)} {standstill.remedy(found)}"
         return Finding(CHECKED, "Unknown", "FloorInterrupted", detail)
+    if work is not None and work.state is WorkState.REFUSED and work.trouble:
+        return Finding(CHECKED, "Unknown", "FloorInterrupted", work.trouble)
+    before = finding_in(view.before.conditions, CHECKED)
+    if work is not None and work.standstill is not None and before is not None and before.reason == "FloorInterrupted":
+        return before  # not in turn with each try
     if work is not None and work.state is WorkState.RUNNING:
         waits = wait_told(work, view.now)
         return Finding(CHECKED, "Unknown", "FloorDue" if waits or work.waiting in AT_REST else "FloorRunning", waits)
     if start is None:
         return Finding(CHECKED, "Unknown", "FloorDue", "" if work is None else work.trouble)
-    before = finding_in(view.before.conditions, CHECKED)
     if work is None and before is not None and before.reason == "FloorRunning":
         return before  # it ran when this process began, and is taken up again
     return Finding(CHECKED, "Unknown", "FloorDue")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prefillgate.api.kinds.common import ProfileKept
+from prefillgate.api.kinds.common import ConditionModel, ProfileKept
 from prefillgate.api.kinds.line_status import ServingLineStatus
+from prefillgate.api.kinds.not_well import in_short
 from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.core.decision import Reason
@@ -51,10 +52,11 @@ def _checked(look: Look) -> Finding:
 def status_of_line(facts: LineFacts, look: Look) -> ServingLineStatus:
     """The status, its notices left out."""
     view, before = facts.view, facts.view.before
-    findings = line_findings(facts)
+    conditions = as_conditions(before.conditions, line_findings(facts), view.at, view.generation)
     told: dict[str, Any] = {
         "observed_generation": view.generation,
-        "conditions": as_conditions(before.conditions, findings, view.at, view.generation),
+        "conditions": conditions,
+        "not_well": in_short([*conditions, *_of_shown(facts)]),
         "current_rollout": facts.shown,
         "promoted_profile": view.promoted,
         "previous_profile": view.previous,
@@ -72,6 +74,14 @@ def status_of_line(facts: LineFacts, look: Look) -> ServingLineStatus:
     if wish is not None:
         told["last_handled_rerun"] = wish.value
     return before.model_copy(update=told)
+
+
+def _of_shown(facts: LineFacts) -> list[ConditionModel]:
+    """What the rollout shown says of itself alone: how its replay goes, while it does."""
+    status = facts.status_shown
+    if status is None or status.ended_at is not None:
+        return []
+    return [each for each in status.conditions or () if each.type == ConditionType.SCREENED]
 
 
 def _answer(facts: LineFacts) -> dict[str, Any]:

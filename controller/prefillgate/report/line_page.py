@@ -245,7 +245,10 @@ def _floor(view: LineView, paper: Paper) -> list[str]:
     if not view.is_there:
         return []
     if floor is None:
-        return paper.field("floor", f"{UNKNOWN}: the baseline was not compared with itself yet", 1)
+        told = next((each.message for each in view.conditions if each.type == "InstrumentChecked"), None)
+        if any(each.type == "InstrumentChecked" for each in view.not_well):
+            told = "why stands under not well"
+        return paper.field("floor", f"{UNKNOWN}: {told or 'the baseline was not compared with itself yet'}")
     told = f"instrument {floor.instrument.lower()}, {_of(floor.bad_prefills, floor.prefills)}, {view.ago(floor.at)}"
     if floor.throughput_cv_basis_points is not None:
         told += f", speed varies by {percent(floor.throughput_cv_basis_points / _WHOLE)}"

@@ -15,8 +15,10 @@ _NOT_LEFT = "-"
 
 
 def render_line_table(views: Sequence[LineView], *, namespaces: bool = False) -> str:
-    """A row for each line under a head, a newline at the end. `namespaces`: with the namespace in front."""
-    head = ["NAME", "DECISION", "PREFILLS", "ROLLBACK", "CANDIDATE", "AGE"]
+    """A row for each line under a head, what is not well first, the worst of it before all; a newline at the end.
+    `namespaces`: with the namespace in front."""
+    views = sorted(views, key=lambda view: view.how_bad)
+    head = ["NAME", "DECISION", "PREFILLS", "ROLLBACK", "CANDIDATE", "AGE", "NOT WELL"]
     rows = [head, *(_cells(view) for view in views)]
     if namespaces:
         spaces = ["NAMESPACE", *(one_line(view.namespace, LONGEST_CELL) for view in views)]
@@ -63,7 +65,9 @@ def _cells(view: LineView) -> list[str]:
     candidate = None if status.candidate is None else status.candidate.name or status.candidate.digest[7:19]
     told = (view.name, status.decision, status.prefills, status.rollback, candidate)
     since = None if view.created is None else view.now - view.created
-    return [*(_NOT_LEFT if each is None else one_line(each, LONGEST_CELL) for each in told), age(since)]
+    cells = [_NOT_LEFT if each is None else one_line(each, LONGEST_CELL) for each in told]
+    nothing = UNKNOWN if status.observed_generation is None else _NOT_LEFT
+    return [*cells, age(since), one_line(view.not_well_in_short or nothing, LONGEST_CELL)]
 
 
 def _padded(text: str, width: int) -> str:

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from prefillgate.api.kinds.common import ConditionModel, ProfileSeen
 from prefillgate.api.kinds.line_status import PromotedProfile, ServingLineStatus
-from prefillgate.api.kinds.reasons import ROWS, ConditionType
+from prefillgate.api.kinds.not_well import WORST_FIRST, in_short, not_well, rank
+from prefillgate.api.kinds.reasons import ConditionType
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.api.model import WireModel, validate
 from prefillgate.report.words import UNKNOWN, span
@@ -110,8 +111,23 @@ class LineView:
 
     @property
     def not_well(self) -> list[ConditionModel]:
-        """Conditions that a person should know of: what the table of reasons warns of, and what it does not know."""
-        return [each for each in self.conditions if not self._is_answered(each) and _warns(each)]
+        """Conditions that a person should know of, the worst first: what the table of reasons warns of, and what it
+        does not know."""
+        return [each for each in not_well(self.conditions) if not self._is_answered(each)]
+
+    @property
+    def not_well_in_short(self) -> str | None:
+        """The same in a word or two. None: all is well, or nobody has looked."""
+        return self.status.not_well or in_short(self.conditions)
+
+    @property
+    def how_bad(self) -> int:
+        """Where it stands in a table that has the worst first."""
+        found = [each for each in not_well(self.conditions) if in_short([each])]
+        if found:
+            return rank(found[0])
+        unlooked = self.status.observed_generation is None
+        return len(WORST_FIRST) + (0 if self.status.not_well else 1 if unlooked else 2)
 
     def _is_answered(self, condition: ConditionModel) -> bool:
         """Whether the rollout's own decision says it. It does not where the watch of the promoted profile allows a
@@ -237,11 +253,6 @@ def _modes(spec: Object) -> Iterable[str]:
         yield "Suspended: nothing new is begun (spec.suspend)."
     if spec.get("dryRun") is True:
         yield "Dry run: all is measured and told, nothing is allowed, promoted or remembered (spec.dryRun)."
-
-
-def _warns(condition: ConditionModel) -> bool:
-    known = [row for (kind, reason), row in ROWS.items() if (kind, reason) == (condition.type, condition.reason)]
-    return known[0].warning if known else condition.status != "True"
 
 
 def _status(model: type[S], thing: Object) -> tuple[S, list[str]]:

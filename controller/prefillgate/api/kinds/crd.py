@@ -84,6 +84,7 @@ _LINE = Resource(
         Column("Rollback", ".status.rollback", "Whether the candidate may be rolled back."),
         Column("Candidate", ".status.candidate.name", "The candidate's profile."),
         AGE,
+        Column("Not Well", ".status.notWell", "What a person should know of, in words of its conditions."),
         Column("Promotion", ".status.promotion", "Whether the candidate may be promoted.", priority=1),
         Column("Reason", ".status.reason", "Why, in one word.", priority=1),
         Column("Promoted", ".status.promotedProfile.name", "The profile in production.", priority=1),

@@ -141,6 +141,10 @@ class ServingLineStatus(StatusModel):
         default=None, description="Bad and all fresh prefills of its candidate, as `0 bad of 32`."
     )
     reason: str | None = Field(default=None, max_length=63, description="Why the decision is what it is, in one word.")
+    not_well: Annotated[str, Field(max_length=256)] | None = Field(
+        default=None,
+        description="The reasons of conditions that a person should know of, the worst first. Left out: all is well.",
+    )
     current_rollout: ObjectName | None = Field(default=None, description="The current or last ProfileRollout.")
     candidate: ProfileKept | None = Field(default=None, description="The candidate's profile, as last read.")
     differences: Annotated[list[Line], Field(max_length=64)] | None = Field(

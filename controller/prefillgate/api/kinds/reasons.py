@@ -121,7 +121,7 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
         (
             "FloorInterrupted",
             "Unknown",
-            "The comparison of the baseline with itself broke off again and again, and is tried again.",
+            "The comparison of the baseline with itself is refused or broke off again and again, and is tried again.",
             True,
         ),
         ("InstrumentUnclear", "Unknown", "The baseline was compared with itself, and that could not tell.", True),
