@@ -78,7 +78,7 @@ def test_threads_do_not_mix_their_lines(stream: io.StringIO) -> None:
     assert len(rows(stream)) == 200
 
 
-def test_a_trouble_is_told_when_it_begins_changes_goes_on_for_an_hour_and_ends(stream: io.StringIO) -> None:
+def test_a_trouble_is_told_when_it_begins_changes_goes_on_for_half_an_hour_and_ends(stream: io.StringIO) -> None:
     set_up_logs("info", "json", stream)
     now = [0.0]
     troubles = Troubles(lambda: now[0])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
+from prefillgate.app import logs, loop
 from prefillgate.evidence.book import open_book
 from prefillgate.evidence.fence import Fence
 from prefillgate.kube.objects import EVENTS, PROFILE_ROLLOUTS, PROMOTION_POLICIES, REPLAY_SETS, SERVING_LINES
@@ -205,6 +206,19 @@ async def test_what_the_api_server_refuses_is_told_with_its_words_and_tried_agai
     await until(lambda: events(fake))
     (event,) = events(fake)
     assert (event["reason"], event["type"]) == ("CannotGoOn", "Warning") and message in event["note"]
+
+
+async def test_while_a_line_cannot_go_on_there_is_a_new_event_of_it_before_the_last_one_is_gone(
+    fake: FakeApi, controller: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (loop, logs):
+        monkeypatch.setattr(module, "TELL_AGAIN_SECONDS", 0.01)
+    put(fake, "a")
+    fake.fail(Fault("status", "apply", "servinglines", times=1000, code=422, reason="Invalid"))
+    controller().start()
+    await until(lambda: len(events(fake)) >= 2)
+    assert {event["reason"] for event in events(fake)} == {"CannotGoOn"}
+    assert len({event["note"] for event in events(fake)}) == 1
 
 
 async def test_a_line_whose_namespace_ends_cannot_get_a_rollout_and_that_is_no_error(

@@ -8,9 +8,11 @@ import pytest
 
 from prefillgate.kube.client import Action
 from prefillgate.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
+from prefillgate.kube.events import WARNING, Happening, Recorder
 from prefillgate.kube.objects import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    EVENTS,
     NAMESPACES,
     SECRETS,
     Kind,
@@ -174,3 +176,16 @@ async def test_a_workload_is_scaled_through_its_scale_alone(side: Side) -> None:
         await side.kube.merge_patch(ref, old, "scale")
     with pytest.raises(NotFound):
         await side.kube.get(Ref(DEPLOYMENTS, "other", side.space), "scale")
+
+
+async def test_events_are_found_by_their_reason_and_the_kind_that_they_are_about(side: Side) -> None:
+    made = await side.kube.create(GADGETS, gadget("one", side.space))
+    recorder = Recorder(side.kube, "me")
+    for reason in ("CannotGoOn", "SomethingElse"):
+        await recorder.emit(Happening(GADGETS, made, WARNING, reason, "Reconcile", "Überall 🔥", reason))
+    for fields, found in (
+        ("reason=CannotGoOn,regarding.kind=Gadget", ["Überall 🔥"]),
+        ("reason=CannotGoOn,regarding.kind=ServingLine", []),
+    ):
+        listing = await side.kube.list(Query(EVENTS, side.space, fields=fields))
+        assert [each["note"] for each in listing.items] == found

@@ -123,10 +123,11 @@ def test_a_hold_by_a_stamped_person_stops_a_replay_and_its_end_lets_it_go_on(lin
 def test_a_rollback_on_the_line_is_over_at_its_expiry_without_anybody_asking(line: GatedLine) -> None:
     name = running(line)["metadata"]["name"]
     ends = moment(time.time() + 6)
-    words = (f"{OVERRIDE}=rollback", f"{OVERRIDE_REASON}=it burns", f"{OVERRIDE_EXPIRES}={ends}")
+    words = (f"{OVERRIDE}=rollback", f"{OVERRIDE_REASON}=it burns 🔥 überall", f"{OVERRIDE_EXPIRES}={ends}")
     assert line.namespace.kubectl("annotate", "sl", "chat", *words).returncode == 0
     found = line.wait_line(lambda found: found["status"].get("rollback") == "Allowed")
     assert condition(found, "Overridden") == "True" and ends in message(found, "Overridden")
+    assert "it burns 🔥 überall" in message(found, "Overridden")
     shown = line.namespace.kubectl("get", "sl", "chat").stdout.splitlines()[1].split()
     assert shown[1] == "Rollback"
     over = line.wait_line(lambda found: condition(found, "Overridden") == "False")

@@ -21,7 +21,7 @@ from prefillgate.api.errors import clean
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 FIRST = ("time", "level", "event", "line", "rollout", "work", "term")
 MOST_TROUBLES = 4096
-TELL_AGAIN_SECONDS = 3600.0  # a trouble that goes on is told once an hour
+TELL_AGAIN_SECONDS = 1800.0  # a trouble that goes on; an event of it is there for an hour
 
 
 def set_up_logs(level: str, format_: str, stream: TextIO | None = None) -> None:
@@ -75,7 +75,7 @@ def logger() -> Any:
 
 
 class Troubles:
-    """A trouble is told when it begins, when it becomes another one, once an hour while it lasts, and when it is over;
+    """A trouble is told when it begins, when it becomes another one, each half hour while it lasts, and at its end;
     never once a retry. `scope` is what is troubled."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -20,7 +20,7 @@ import structlog
 from prefillgate.api.kinds import names
 from prefillgate.api.kinds.reasons import EVENTS
 from prefillgate.app.carry_out import ACTION, Hand, NotOurs, TermLost
-from prefillgate.app.logs import Troubles, logger
+from prefillgate.app.logs import TELL_AGAIN_SECONDS, Troubles, logger
 from prefillgate.app.metrics import Metrics
 from prefillgate.app.seams import Leading, Observed, Observer, Works
 from prefillgate.evidence.errors import StoreError, StoreFenced
@@ -292,7 +292,8 @@ class Loop:
         if kind != LINE or thing is None:
             return
         note = f"{EVENTS[reason].sentence} {detail}"
-        once = f"{reason}/{hashlib.sha256(note.encode()).hexdigest()[:16]}"
+        again = int(self._parts.clock.now() // TELL_AGAIN_SECONDS)  # while it lasts there is an event of it
+        once = f"{reason}/{hashlib.sha256(note.encode()).hexdigest()[:16]}/{again}"
         telling = asyncio.ensure_future(
             self._parts.hand.tell(Happening(SERVING_LINES, thing, WARNING, reason, ACTION, note, once))
         )

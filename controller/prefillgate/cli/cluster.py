@@ -217,7 +217,7 @@ def viewed(found: LineRead, lease: LeaseSeen | None) -> LineView:
     """A line as people are told of it, now."""
     from prefillgate.report.line_view import view_of
 
-    return view_of(found.line, found.rollout, lease, time.time())
+    return view_of(found.line, found.rollout, lease, time.time()).doubted(found.stuck)
 
 
 def tell_doubts(views: Iterable[LineView]) -> None:

@@ -48,15 +48,18 @@ def command(line: str | None, all_namespaces: bool, as_json: bool, **options: An
 
 
 async def _views(kube: Kube, cluster: Cluster, line: str | None, everywhere: bool) -> list[LineView]:
-    from prefillgate.kube.lines import list_lines
+    from prefillgate.kube.lines import find_stuck, list_lines
+    from prefillgate.kube.objects import key_of
     from prefillgate.report.line_view import view_of
 
     if line is not None:
         found, lease = await wanted(kube, cluster, line)
         if found.line is None:
             raise BadInput(f"{line}: its line is not there (see: prefillgate explain {line})")
-        lines = [found.line]
+        lines, stuck = [found.line], {key_of(found.line): found.stuck}
     else:
-        lines = await list_lines(kube, None if everywhere else cluster.namespace or kube.namespace)
-        lease = await lease_of(kube, cluster)
-    return [view_of(each, None, lease, time.time(), alone=True) for each in lines]
+        where = None if everywhere else cluster.namespace or kube.namespace
+        lines = await list_lines(kube, where)
+        lease, stuck = await lease_of(kube, cluster), await find_stuck(kube, where, lines)
+    views = [view_of(each, None, lease, time.time(), alone=True) for each in lines]
+    return [view.doubted(stuck.get(view.title, "")) for view in views]

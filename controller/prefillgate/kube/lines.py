@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from prefillgate.api.errors import clean
 from prefillgate.kube.backoff import Backoff
 from prefillgate.kube.client import Kube
 from prefillgate.kube.clock import Clock, SystemClock
 from prefillgate.kube.errors import Forbidden, Gone, KubeError, Terminal
 from prefillgate.kube.objects import (
+    EVENTS,
     PROFILE_ROLLOUTS,
     SERVING_LINES,
     Object,
@@ -21,13 +23,16 @@ from prefillgate.kube.objects import (
     Ref,
     key_of,
     lean,
+    metadata,
     name_of,
     namespace_of,
+    uid_of,
 )
 from prefillgate.kube.reflector import Handlers, Pace, Reflector
-from prefillgate.report.line_view import LeaseSeen
+from prefillgate.report.line_view import LeaseSeen, seconds_of
 
 PACE = Pace(backoff=Backoff(0.25, 5.0))  # a person waits
+STUCK = ("CannotGoOn", "InternalError")  # reasons of events
 ROLLOUT_WAIT_SECONDS = 3.0  # line and rollout come by two watches
 
 
@@ -38,6 +43,7 @@ class LineRead:
 
     line: Object | None
     rollout: Object | None = None
+    stuck: str = ""  # what the controller tells of its not going on, by the line's events
 
 
 async def find_line(kube: Kube, namespace: str, name: str) -> LineRead | None:
@@ -46,7 +52,8 @@ async def find_line(kube: Kube, namespace: str, name: str) -> LineRead | None:
     if line is None:
         return None
     current = current_rollout(line)
-    return LineRead(line, None if current is None else await kube.find(Ref(PROFILE_ROLLOUTS, current, namespace)))
+    rollout = None if current is None else await kube.find(Ref(PROFILE_ROLLOUTS, current, namespace))
+    return LineRead(line, rollout, (await find_stuck(kube, namespace, [line])).get(key_of(line), ""))
 
 
 async def find_rollout(kube: Kube, namespace: str, name: str) -> LineRead | None:
@@ -55,7 +62,40 @@ async def find_rollout(kube: Kube, namespace: str, name: str) -> LineRead | None
     if rollout is None:
         return None
     of = _mapping(_mapping(rollout, "spec"), "lineRef").get("name")
-    return LineRead(None if not of else await kube.find(Ref(SERVING_LINES, str(of), namespace)), rollout)
+    line = None if not of else await kube.find(Ref(SERVING_LINES, str(of), namespace))
+    stuck = {} if line is None else await find_stuck(kube, namespace, [line])
+    return LineRead(line, rollout, "" if line is None else stuck.get(key_of(line), ""))
+
+
+async def find_stuck(kube: Kube, namespace: str | None, lines: Iterable[Object]) -> dict[str, str]:
+    """By the key of a line, why its controller cannot go on: the newest event of that, where no status of the line was
+    written since. Empty where these credentials may not read events. Raises KubeError.
+
+    It stands in events alone: what is refused may be the very status that would say it.
+    """
+    known = {uid_of(line): line for line in lines}
+    found: dict[str, tuple[float, str]] = {}
+    with contextlib.suppress(Forbidden):
+        for reason in STUCK:
+            of = Query(EVENTS, namespace, fields=f"reason={reason},regarding.kind={SERVING_LINES.kind}")
+            for each in (await kube.list(of)).items if known else ():
+                line = known.get(str(_mapping(each, "regarding").get("uid")))
+                at = seconds_of(metadata(each).get("creationTimestamp")) or 0.0
+                if line is not None and at >= max(_written_at(line), found.get(key_of(line), (0.0, ""))[0]):
+                    found[key_of(line)] = at, f"{each.get('note') or reason} {_since(each)}"
+    return {key: clean(said) for key, (_, said) in found.items()}
+
+
+def _written_at(line: Object) -> float:
+    """When the status of a line was changed last, by the API server's clock."""
+    entries = metadata(line).get("managedFields") or ()
+    times = (seconds_of(each.get("time")) for each in entries if each.get("subresource") == "status")
+    return max((at for at in times if at is not None), default=0.0)
+
+
+def _since(event: Object) -> str:
+    at = metadata(event).get("creationTimestamp") or "an unknown time"
+    return f"(Told at {at}; the line's status has not changed since, so that what else stands here is from before.)"
 
 
 async def list_lines(kube: Kube, namespace: str | None) -> list[Object]:

@@ -61,6 +61,10 @@ class LineView:
     def title(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    def doubted(self, why: str) -> LineView:
+        """The line with one more reason why the status may not hold any more, before the others; empty: as it is."""
+        return replace(self, doubts=(why, *self.doubts)) if why else self
+
     @property
     def conditions(self) -> list[ConditionModel]:
         """Those of the line, then those of the rollout that the line has not."""
