@@ -63,6 +63,7 @@ def test_a_promotion_is_followed_to_its_end_and_explained(line: GatedLine) -> No
     assert "No controller" not in page.stdout  # it has renewed its Lease
     table = told(line, "get")
     assert table.stdout.splitlines()[1].split()[:3] == [line.name, "Promote", "0"]
+    assert table.stdout.splitlines()[1].endswith("   -"), table.stdout  # all is well
     assert table.stderr == ""
 
 
@@ -83,6 +84,14 @@ def test_the_command_that_explain_shows_overrides_and_the_one_after_it_takes_tha
     )
     again = line.namespace.cluster.plane.kubectl(*back.removeprefix("to take it back").split()[1:])
     assert again.returncode == 0, again.stderr
+    line.wait_rollout(lambda found: not found["status"].get("override"))
+    words = (f"{OVERRIDE}=hold", f"{OVERRIDE_REASON}=to be looked at")
+    assert line.namespace.kubectl("annotate", "servingline", line.name, *words).returncode == 0
+    line.wait_rollout(lambda found: found["status"].get("override"))
+    rows = [row for row in told(line, "explain", line.name).stdout.splitlines() if row.startswith("to take it back")]
+    assert len(rows) == 1 and f"annotate servingline {line.name} " in rows[0]
+    last = line.namespace.cluster.plane.kubectl(*rows[0].removeprefix("to take it back").split()[1:])
+    assert last.returncode == 0, last.stderr
     line.wait_rollout(lambda found: not found["status"].get("override"))
 
 
