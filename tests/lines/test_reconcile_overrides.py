@@ -479,3 +479,21 @@ def test_what_is_changed_in_place_is_back_by_its_template_and_a_word() -> None:
     world.propose(A, Slot.BASELINE)
     world.says(override="promote", override_reason="it is back")
     assert world.status["promotedProfile"]["digest"] == A.digest
+
+
+@pytest.mark.parametrize("word", ["promote", "hold", "rollback"])
+@pytest.mark.parametrize("on_line", [True, False])
+def test_a_word_that_stands_outlives_the_store_that_knew_it_and_is_not_obeyed_again(word: str, on_line: bool) -> None:
+    world = judging()
+    name = None if on_line else world.newest
+    world.says(name, override=word)
+    promoted, kept = world.status["promotedProfile"], list(world.overrides)
+    told = [each for each in world.told_reasons(name) if each.startswith("Override")]
+    assert told[0] == "OverrideObeyed"
+    world.overrides.clear()
+    world.fates.clear()
+    world.settle()
+    assert [each for each in world.told_reasons(name) if each.startswith("Override")] == told
+    assert list(world.overrides) == kept
+    assert world.status["promotedProfile"] == promoted
+    assert world.condition("Overridden", name)[0] == "True"
