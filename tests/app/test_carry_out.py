@@ -17,7 +17,7 @@ from prefillgate.api.kinds.names import LINE_LABEL
 from prefillgate.api.kinds.rollout_status import ProfileRolloutStatus
 from prefillgate.app.carry_out import NOTICES_KEPT_SECONDS, Hand, Means, NotOurs, TermLost
 from prefillgate.app.logs import set_up_logs
-from prefillgate.app.seams import Leading, Observed
+from prefillgate.app.seams import Leading, Observed, StatusWanted
 from prefillgate.core.journal import Overridden
 from prefillgate.evidence.book import Book, open_book
 from prefillgate.evidence.book_rows import Fate, Floor, HandledOverride, Notice, Outcome, Watch
@@ -304,6 +304,17 @@ async def test_an_event_that_is_refused_holds_up_no_other_and_is_logged_once(
     assert bench.hand.untold == 0
     rows = [json.loads(row) for row in capsys.readouterr().err.splitlines()]
     assert [row["object"] for row in rows if row["event"] == "event_refused"] == ["default/dying"]
+
+
+async def test_what_is_told_of_a_rollout_without_a_line_is_told_once_beside_its_status(bench: Bench) -> None:
+    thing = bench.put("chat-1", PROFILE_ROLLOUTS)
+    status = {"observedGeneration": 1}
+    for _ in range(2):
+        await bench.hand.write_status(StatusWanted(PROFILE_ROLLOUTS, thing, status, events=(TELL,)))
+        thing = bench.stored("profilerollouts", "chat-1") or {}
+    assert thing["status"] == status
+    (event,) = bench.events()
+    assert (event["reason"], event["type"], event["regarding"]["kind"]) == ("Held", "Normal", "ProfileRollout")
 
 
 async def test_a_namespace_that_ends_is_no_error(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

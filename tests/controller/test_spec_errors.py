@@ -151,3 +151,8 @@ def test_a_rollout_of_no_line_says_so(line: GatedLine, namespace: Namespace) -> 
     lost.compare("of-nobody")
     path = lost.rollout_path("of-nobody")
     line.until(lambda: reason(namespace.cluster.api().get(path), "Accepted") == "LineNotFound")
+    line.until(lambda: lost.reasons("of-nobody") == ["LineNotFound"])
+    words = ("prefillgate.io/override=promote", "prefillgate.io/override-reason=why not")
+    assert namespace.kubectl("annotate", "pro", "of-nobody", *words).returncode == 0
+    line.until(lambda: reason(namespace.cluster.api().get(path), "Overridden") == "OverrideWithoutRollout")
+    line.until(lambda: sorted(lost.reasons("of-nobody")) == ["LineNotFound", "OverrideWithoutRollout"])

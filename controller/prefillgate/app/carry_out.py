@@ -156,7 +156,9 @@ class Hand:
         await self.tell_rest()
 
     async def write_status(self, wanted: StatusWanted) -> None:
-        """The status of a policy or a replay set."""
+        """The status of a policy, a replay set or a rollout without a line; before it, what is told of it once."""
+        for each in wanted.events:
+            await self.tell(_happening(wanted.kind, dict(wanted.thing), each))
         await self._write(wanted.kind, dict(wanted.thing), dict(wanted.status))
 
     def forget(self, uid: str) -> None:
@@ -301,8 +303,11 @@ class Hand:
         )
         if thing is None:
             return
-        type_ = WARNING if order.warning else NORMAL
-        await self.tell(Happening(kind, thing, type_, order.reason, ACTION, order.note, order.once))
+        await self.tell(_happening(kind, thing, order))
+
+
+def _happening(kind: Kind, thing: Object, told: Tell) -> Happening:
+    return Happening(kind, thing, WARNING if told.warning else NORMAL, told.reason, ACTION, told.note, told.once)
 
 
 def _log(happening: Happening) -> None:

@@ -19,7 +19,7 @@ from prefillgate.api.policy import PolicyDocument
 from prefillgate.evidence.book import Book
 from prefillgate.evidence.fence import Fence
 from prefillgate.kube.objects import Kind
-from prefillgate.reconcile.effects import RecordOverride, StartWork
+from prefillgate.reconcile.effects import RecordOverride, StartWork, Tell
 from prefillgate.reconcile.snapshot import LineSnapshot, Slot, WorkSeen
 from prefillgate.replay.replay_set import ReplaySet
 
@@ -99,12 +99,14 @@ Touched = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class StatusWanted:
-    """What the status of a policy or a replay set should say (as it stands on the wire), and when to look again."""
+    """What the status of a policy, a replay set or a rollout without a line should say (as it stands on the wire), when
+    to look again, and the events to tell of it."""
 
     kind: Kind
     thing: Mapping[str, Any]
     status: Mapping[str, Any]
     look_again_seconds: float | None = None
+    events: tuple[Tell, ...] = ()
 
 
 class Observer(Protocol):

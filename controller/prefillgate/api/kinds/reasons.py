@@ -197,6 +197,7 @@ _TABLE: dict[ConditionType, tuple[_Told, ...]] = {
     ),
     ConditionType.SUPERSEDED: (
         ("Current", "False", "It is about the line's present candidate.", False),
+        ("LineNotFound", "Unknown", "The ServingLine that it refers to is not there.", False),
         ("NewerCandidate", "True", "A newer candidate took its place; its evidence is kept.", False),
         ("CandidateWithdrawn", "True", "The candidate was taken back; its evidence is kept.", False),
         ("BaselineChanged", "True", "Another profile is in production; its evidence is kept.", False),

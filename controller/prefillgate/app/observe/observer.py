@@ -377,9 +377,11 @@ class ClusterObserver:
         own = [each for each in self._rollouts(key) if not metadata(each.thing).get("ownerReferences")]
         wanted = [(each.thing, orphaned(each, self._clock.now())) for each in own]
         return tuple(
-            StatusWanted(PROFILE_ROLLOUTS, thing, status.model_dump(by_alias=True, exclude_none=True))
-            for thing, status in wanted
-            if status is not None
+            StatusWanted(
+                PROFILE_ROLLOUTS, thing, said.status.model_dump(by_alias=True, exclude_none=True), events=said.events
+            )
+            for thing, said in wanted
+            if said is not None
         )
 
     def _rollouts(self, line: str) -> tuple[RolloutSeen, ...]:
