@@ -179,7 +179,12 @@ def test_kubectl_shows_the_decision_first_and_more_when_asked(kinds: Place) -> N
     for kind, name in (("ServingLine", "chat"), ("ProfileRollout", "chat-5f2c1e9a")):
         assert kinds.kubectl("apply", "-f", "-", text=json.dumps(sample(kind, name))).returncode == 0
     usual = ["NAME", "DECISION", "PREFILLS", "ROLLBACK", "CANDIDATE", "AGE"]
-    assert wait_for(lambda: kinds.kubectl("get", "sl").stdout).splitlines()[0].split() == usual
+    lines = wait_for(lambda: kinds.kubectl("get", "sl").stdout).splitlines()
+    assert lines[0].split() == [*usual, "NOT", "WELL"] and len(lines[1].split()) == 2  # nothing is told of it
+    ill = json.dumps({"status": {"notWell": "SecretNotUsable"}})
+    patched = kinds.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "--patch", ill)
+    assert patched.returncode == 0, patched.stderr
+    assert kinds.kubectl("get", "sl").stdout.splitlines()[1].split()[-1] == "SecretNotUsable"
     assert kinds.kubectl("get", "pro").stdout.splitlines()[0].split() == usual
     wide = kinds.kubectl("get", "pro", "-o", "wide").stdout.splitlines()
     assert wide[0].split()[6:] == [
