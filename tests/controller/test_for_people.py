@@ -16,7 +16,12 @@ from tests.support.cluster.users import ADMIN
 
 
 def environment(line: GatedLine) -> dict[str, str]:
-    return {**os.environ, "KUBECONFIG": str(line.namespace.cluster.plane.kubeconfig(ADMIN)), "NO_COLOR": "1"}
+    return {
+        **os.environ,
+        "KUBECONFIG": str(line.namespace.cluster.plane.kubeconfig(ADMIN)),
+        "NO_COLOR": "1",
+        "COLUMNS": "200",
+    }
 
 
 def told(line: GatedLine, *words: str) -> subprocess.CompletedProcess[str]:

@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class Said:
 
 
 def environment(kubeconfig: Path | str) -> dict[str, str]:
-    return {**os.environ, "KUBECONFIG": str(kubeconfig), "NO_COLOR": "1", "HOME": "/nonexistent"}
+    return {**os.environ, "KUBECONFIG": str(kubeconfig), "NO_COLOR": "1", "HOME": "/nonexistent", "COLUMNS": "200"}
 
 
 @asynccontextmanager
@@ -81,6 +82,14 @@ async def said(kubeconfig: Path, *words: str, code: str = "") -> Said:
     async with begun(kubeconfig, *words, code=code) as process:
         out, err = await process.communicate()
         return Said(out.decode(), err.decode(), process.returncode)
+
+
+async def completed(ask: Callable[[], Awaitable[list[str]]], nothing: list[str]) -> list[str]:
+    """What is completed: where the machine is too busy for an answer in time, asked again as a person does."""
+    for _ in range(20):
+        if (told := await ask()) != nothing:
+            return told
+    return nothing
 
 
 async def line_with(stream: asyncio.StreamReader | None, text: str) -> str:
@@ -563,23 +572,29 @@ async def test_watch_ends_where_waiting_is_no_use(fake: FakeApi, kubeconfig: Pat
     assert (rollout_asked.code, "(allowed: the name of its line)" in rollout_asked.err) == (2, True)
 
 
+async def in_bash(shell: dict[str, str]) -> list[str]:
+    command = (sys.executable, "-m", "prefillgate")
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=shell)
+    out, _ = await process.communicate()
+    return out.decode().splitlines()
+
+
 async def test_names_of_lines_complete_in_a_shell_and_under_kubectl(fake: FakeApi, kubeconfig: Path) -> None:
     put(fake, serving_line())
     put(fake, {**serving_line(), "metadata": {"name": "code"}})
     put(fake, {**serving_line(), "metadata": {"name": "mail"}})
-    told = await said(kubeconfig, "explain", "-n", SPACE, "c", code=COMPLETE)
-    assert (told.code, told.out.splitlines()) == (0, ["chat", "code", ":4"])
+
+    async def under_kubectl() -> list[str]:
+        return (await said(kubeconfig, "explain", "-n", SPACE, "c", code=COMPLETE)).out.splitlines()
+
+    assert await completed(under_kubectl, [":4"]) == ["chat", "code", ":4"]
     told = await said(kubeconfig, "", code=COMPLETE)
     assert [row.split("\t")[0] for row in told.out.splitlines()] == ["get", "explain", "watch", ":4"]
     for command in ("get", "watch", "explain"):
         words = f"prefillgate {command} -n {SPACE} c"
         shell = {**environment(kubeconfig), "_PREFILLGATE_COMPLETE": "bash_complete"}
         shell |= {"COMP_WORDS": words, "COMP_CWORD": "4"}
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "prefillgate", stdout=asyncio.subprocess.PIPE, env=shell
-        )
-        out, _ = await process.communicate()
-        assert out.decode().splitlines() == ["plain,chat", "plain,code"], command
+        assert await completed(partial(in_bash, shell), []) == ["plain,chat", "plain,code"], command
     await fake.stop()
     assert (await said(kubeconfig, "watch", "-n", SPACE, "c", code=COMPLETE)).out == ":4\n"
     await fake.start()

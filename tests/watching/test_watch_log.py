@@ -61,7 +61,8 @@ class Watch:
         """Wait until it is so."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while not true(self):
-            assert time.monotonic() < deadline and self._process.poll() is None, (self.events, self.said)
+            told = f"said {self.said}, last {self.events[-2:]}"
+            assert time.monotonic() < deadline and self._process.poll() is None, told
             time.sleep(0.02)
 
     def end(self, number: int = signal.SIGINT) -> int:
