@@ -22,7 +22,7 @@ from tests.support.cluster.fixtures import Cluster, Namespace, made_namespace
 from tests.support.cluster.gate import Gate, install_rights
 from tests.support.cluster.gated import GatedLine, reason
 from tests.support.cluster.node_agent import NodeAgent
-from tests.support.cluster.tally import Stretch
+from tests.support.cluster.tally import Stretch, tells_of_a_promotion_by
 from tests.support.cluster.users import NODE
 from tests.support.cluster_crds import install_crds
 from tests.support.namespace import Network
@@ -90,8 +90,9 @@ def one_rollout(line: GatedLine, number: int) -> tuple[Counter[str], float]:
     stretch = Stretch(audit)
     line.serve(workload, "--seed", str(number + 2))
     rollout = line.decided(after=number)
-    line.wait_line(lambda found: found["status"]["promotedProfile"].get("rollout") == rollout["metadata"]["name"])
-    stretch.close()
+    name = rollout["metadata"]["name"]
+    line.wait_line(lambda found: found["status"]["promotedProfile"].get("rollout") == name)
+    stretch.close(at=tells_of_a_promotion_by(name))
     writes = Counter({name: stretch.writes(*resources) for name, resources in SHOWN.items()})
     first = next(row for row in line.truth(workload, probes=True) if row["id"] not in asked)
     pod = line.namespace.pods(app=workload)[-1]["metadata"]["name"]

@@ -127,14 +127,20 @@ def test_a_rollout_is_replayed_in_a_job_with_an_account_of_its_own_and_nothing_e
     assert {(entry.user, entry.namespace) for entry in made} == {(f"system:serviceaccount:{HOME}:controller", HOME)}
 
 
+def begun_in_a_job(line: GatedLine) -> int:
+    """A slow rollout of which some cells are there; the prefills of the floor before it."""
+    line.serve_both(SLOW)
+    line.apply(runner="Job")
+    floor: int = line.ready()["status"]["floor"]["prefills"]
+    line.serve("green", *SLOW, "--seed", "2")
+    line.until(lambda: len(line.truth("green")) >= 3)
+    return floor
+
+
 def test_after_the_controller_died_its_job_is_replaced_and_goes_on_where_it_stood(
     line: GatedLine, controller: InAPod
 ) -> None:
-    line.serve_both(SLOW)
-    line.apply(runner="Job")
-    floor = line.ready()["status"]["floor"]["prefills"]
-    line.serve("green", *SLOW, "--seed", "2")
-    line.until(lambda: len(line.truth("green")) >= 4)
+    floor = begun_in_a_job(line)
     (before,) = controller.jobs()
     (pod,) = controller.pods(**{"app.kubernetes.io/name": "prefillgate"})
     path = path_of("pods", pod["metadata"]["name"], HOME)
@@ -149,11 +155,7 @@ def test_after_the_controller_died_its_job_is_replaced_and_goes_on_where_it_stoo
 def test_a_rollout_goes_from_its_job_to_the_controller_and_back_and_no_two_are_at_work_at_once(
     line: GatedLine, controller: InAPod
 ) -> None:
-    line.serve_both(SLOW)
-    line.apply(runner="Job")
-    floor = line.ready()["status"]["floor"]["prefills"]
-    line.serve("green", *SLOW, "--seed", "2")
-    line.until(lambda: len(line.truth("green")) >= 3)
+    floor = begun_in_a_job(line)
     line.apply(runner="Controller")
     line.until(lambda: controller.jobs() == [])
     there = len(line.truth("green"))
@@ -166,11 +168,7 @@ def test_a_rollout_goes_from_its_job_to_the_controller_and_back_and_no_two_are_a
 
 
 def test_a_persons_word_is_written_into_the_evidence_that_a_job_writes(line: GatedLine, controller: InAPod) -> None:
-    line.serve_both(SLOW)
-    line.apply(runner="Job")
-    line.ready()
-    line.serve("green", *SLOW, "--seed", "2")
-    line.until(lambda: len(line.truth("green")) >= 3)
+    begun_in_a_job(line)
     name = line.rollouts()[-1]["metadata"]["name"]
     words = (f"{OVERRIDE}=hold", f"{OVERRIDE_REASON}=not tonight")
     assert line.namespace.kubectl("annotate", "profilerollout", name, *words).returncode == 0

@@ -9,7 +9,7 @@ from prefillgate.api.kinds.names import OVERRIDE, OVERRIDE_REASON, RERUN
 from tests.support.cluster.api import condition
 from tests.support.cluster.audit import Entry
 from tests.support.cluster.gated import GatedLine, answer, assert_nothing_twice, message, reason
-from tests.support.cluster.tally import Stretch
+from tests.support.cluster.tally import Stretch, tells_of_a_promotion_by
 from tests.support.cluster.users import ADMIN, GATE
 
 ONE_BAD_HOLDS = {"acceptance": [16], "replicate": {"gapSeconds": 0, "maxAttempts": 0}}
@@ -254,9 +254,10 @@ def test_nobody_but_the_gate_writes_a_status_and_it_writes_few_and_no_workload(l
     audit, space = line.namespace.cluster.audit, line.namespace.name
     stretch = Stretch(audit)
     line.serve("green", "--seed", "2")
-    line.decided()
+    name = line.decided()["metadata"]["name"]
     line.wait_line(lambda found: found["status"]["promotedProfile"]["how"] == "Promoted")
-    assert 0 < stretch.close().writes("servinglines", "profilerollouts") <= 15, stretch.requests()
+    stretch.close(at=tells_of_a_promotion_by(name))  # the new baseline's floor follows at once
+    assert 0 < stretch.writes("servinglines", "profilerollouts") <= 15, stretch.requests()
     statuses = [e for e in audit.writes(namespace=space, subresource="status") if e.response and e.request]
     ours = [e for e in statuses if e.resource in ("servinglines", "profilerollouts", "replaysets", "promotionpolicies")]
     assert {entry.user for entry in ours} == {GATE.name}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,7 @@ async def test_pods_of_a_config_map_by_another_name_stay_the_promoted_profile(ey
     namespace.apply(configured("tuning-1"))
     namespace.apply(line())
     first = await eyes.until(key, lambda seen: serving(seen, 1))
-    status = {"status": promoted_status(first)}
-    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    _promote(namespace, promoted_status(first))
     namespace.apply(configured("tuning-2", gate=True))
 
     def both(seen: LineSnapshot) -> LineSnapshot | None:
@@ -53,8 +53,7 @@ async def test_a_config_map_that_is_changed_under_a_pod_makes_it_a_pod_of_neithe
     namespace.apply(line())
     first = await eyes.until(key, lambda seen: serving(seen, 1))
     (pod,) = namespace.pods(app="engine")
-    status = {"status": promoted_status(first)}
-    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    _promote(namespace, promoted_status(first))
     namespace.kubectl("label", "configmap", "tuning", "team=chat")  # no change of what it says
     namespace.apply(config_map("other"))
     seen = await eyes.until(key, lambda seen: seen)
@@ -81,30 +80,16 @@ async def test_a_key_that_is_taken_away_and_contents_made_anew_are_changes_and_t
 ) -> None:
     key = f"{namespace.name}/chat"
     told = {"LLAMA_ARG_CTX_SIZE": "4096", "LLAMA_ARG_UBATCH": "512"}
-    given = (f"--from-literal={name}={value}" for name, value in told.items())
-    namespace.kubectl("create", "configmap", "tuning", *given)
-    namespace.apply(configured("tuning"))
-    namespace.apply(line())
-    first = await eyes.until(key, lambda seen: serving(seen, 1))
-    (pod,) = namespace.pods(app="engine")
-    status = {"status": promoted_status(first)}
-    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    first, pod = await _tuned(eyes, namespace, **told)
+    _promote(namespace, promoted_status(first))
     await _next_second(pod)
 
-    async def of_neither(words: str) -> None:
-        def is_so(seen: LineSnapshot) -> bool:
-            arms = (seen.baseline, seen.candidate)
-            return all(arm is not None and not arm.servers and words in " ".join(arm.notes) for arm in arms)
-
-        await eyes.until(key, is_so)
-
-    taken = json.dumps([{"op": "remove", "path": "/data/LLAMA_ARG_UBATCH"}])
-    namespace.kubectl("patch", "configmap", "tuning", "--type=json", "-p", taken)
-    await of_neither("ConfigMap tuning was changed after it started")
+    _take_away(namespace, "LLAMA_ARG_UBATCH")
+    await eyes.until(key, _of_neither("ConfigMap tuning was changed after it started"))
     namespace.kubectl("delete", "configmap", "tuning")
-    await of_neither("ConfigMap tuning is not there any more")
+    await eyes.until(key, _of_neither("ConfigMap tuning is not there any more"))
     namespace.apply(config_map("tuning", LLAMA_ARG_CTX_SIZE="8192"))
-    await of_neither("ConfigMap tuning was changed after it started")
+    await eyes.until(key, _of_neither("ConfigMap tuning was changed after it started"))
     namespace.kubectl("delete", "configmap", "tuning")
     namespace.apply(config_map("tuning", **told))
     seen = await eyes.until(key, lambda seen: serving(seen, 1))
@@ -117,50 +102,66 @@ async def test_another_controller_knows_by_the_status_what_a_pod_started_with(
     eyes: Eyes, kube: Kube, namespace: Namespace, tmp_path: Path
 ) -> None:
     key = f"{namespace.name}/chat"
-    namespace.kubectl("create", "configmap", "tuning", "--from-literal=A=1", "--from-literal=LLAMA_ARG_CTX_SIZE=4096")
-    namespace.apply(configured("tuning"))
-    namespace.apply(line())
-    first = await eyes.until(key, lambda seen: serving(seen, 1))
-    (pod,) = namespace.pods(app="engine")
+    first, pod = await _tuned(eyes, namespace, A="1", LLAMA_ARG_CTX_SIZE="4096")
     await _next_second(pod)
-    taken = json.dumps([{"op": "remove", "path": "/data/LLAMA_ARG_CTX_SIZE"}])
-    namespace.kubectl("patch", "configmap", "tuning", "--type=json", "-p", taken)
+    _take_away(namespace, "LLAMA_ARG_CTX_SIZE")
     assert first.config_maps is not None
     told = [each.model_dump(by_alias=True, exclude_none=True) for each in first.config_maps]
     assert [each["name"] for each in told] == ["tuning"]
-    status = {"status": {**promoted_status(first), "configMaps": told}}
-    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    _promote(namespace, {**promoted_status(first), "configMaps": told})
     (tmp_path / "other").mkdir()
     async with looking(kube, tmp_path / "other", namespaces=(namespace.name,)) as other:
-
-        def is_of_neither(seen: LineSnapshot) -> bool:
-            arms = (seen.baseline, seen.candidate)
-            return all(arm is not None and not arm.servers and "was changed after" in str(arm.notes) for arm in arms)
-
-        await other.until(key, is_of_neither)
+        await other.until(key, _of_neither("was changed after"))
 
 
 async def test_a_key_was_taken_away_when_that_was_seen_though_nobody_looked_then(
     eyes: Eyes, namespace: Namespace
 ) -> None:
     key = f"{namespace.name}/chat"
-    namespace.kubectl("create", "configmap", "tuning", "--from-literal=A=1", "--from-literal=LLAMA_ARG_CTX_SIZE=4096")
-    namespace.apply(configured("tuning"))
-    namespace.apply(line())
-    first = await eyes.until(key, lambda seen: serving(seen, 1))
-    (pod,) = namespace.pods(app="engine")
-    status = {"status": promoted_status(first)}
-    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    first, pod = await _tuned(eyes, namespace, A="1", LLAMA_ARG_CTX_SIZE="4096")
+    _promote(namespace, promoted_status(first))
     told = len(eyes.touched)
-    taken = json.dumps([{"op": "remove", "path": "/data/LLAMA_ARG_CTX_SIZE"}])
-    namespace.kubectl("patch", "configmap", "tuning", "--type=json", "-p", taken)
+    _take_away(namespace, "LLAMA_ARG_CTX_SIZE")
     await until(lambda: ("ServingLine", key) in eyes.touched[told:])
     namespace.kubectl("rollout", "restart", "deployment/engine")
     namespace.rolled_out("engine")
-    await _next_second(next(each for each in namespace.pods(app="engine") if each["metadata"] != pod["metadata"]))
+    old = pod["metadata"]["uid"]  # which may still be ending
+    await _next_second(next(each for each in namespace.pods(app="engine") if each["metadata"]["uid"] != old))
     seen = await eyes.until(key, lambda seen: seen if seen.candidate is not None and seen.candidate.ready else None)
     assert seen.candidate is not None
     assert [each.name for each in seen.candidate.ready] != [pod["metadata"]["name"]]
+
+
+async def _tuned(eyes: Eyes, namespace: Namespace, **values: str) -> tuple[LineSnapshot, Object]:
+    """A line whose one pod has these values of a ConfigMap, which nobody has applied: as first seen, and its pod."""
+    given = (f"--from-literal={name}={value}" for name, value in values.items())
+    namespace.kubectl("create", "configmap", "tuning", *given)
+    namespace.apply(configured("tuning"))
+    namespace.apply(line())
+    first = await eyes.until(f"{namespace.name}/chat", lambda seen: serving(seen, 1))
+    (pod,) = namespace.pods(app="engine")
+    return first, pod
+
+
+def _promote(namespace: Namespace, status: Object) -> None:
+    text = json.dumps({"status": status})
+    namespace.kubectl("patch", "sl", "chat", "--subresource=status", "--type=merge", "-p", text)
+
+
+def _take_away(namespace: Namespace, name: str) -> None:
+    """Remove a key, for which the server stamps no time."""
+    taken = json.dumps([{"op": "remove", "path": f"/data/{name}"}])
+    namespace.kubectl("patch", "configmap", "tuning", "--type=json", "-p", taken)
+
+
+def _of_neither(words: str) -> Callable[[LineSnapshot], bool]:
+    """Whether no arm has a pod, and the note says why."""
+
+    def is_so(seen: LineSnapshot) -> bool:
+        arms = (seen.baseline, seen.candidate)
+        return all(arm is not None and not arm.servers and words in " ".join(arm.notes) for arm in arms)
+
+    return is_so
 
 
 async def _next_second(pod: Object) -> None:

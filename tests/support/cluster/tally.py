@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.support.cluster.audit import WRITES, AuditLog, Entry
 from tests.support.cluster.users import GATE, User
@@ -19,9 +19,12 @@ class Stretch:
         self._first = len(audit.entries()) if since is None else since
         self._last: int | None = None
 
-    def close(self) -> Stretch:
-        """What comes later does not count."""
-        self._last = len(self._audit.entries())
+    def close(self, at: Callable[[Entry], bool] | None = None) -> Stretch:
+        """What comes later does not count; `at` says after which of its entries, which must be there."""
+        found = self._audit.entries()
+        self._last = len(found)
+        if at is not None:
+            self._last = next(place for place in range(self._first, len(found)) if at(found[place])) + 1
         return self
 
     def entries(self) -> Sequence[Entry]:
@@ -39,6 +42,17 @@ class Stretch:
     def but_for_the_lease(self) -> Counter[str]:
         """Requests that are not the leader's renewals, which come at fixed times whatever there is to do."""
         return Counter({name: count for name, count in self.requests().items() if not name.endswith(" leases")})
+
+
+def tells_of_a_promotion_by(rollout: str) -> Callable[[Entry], bool]:
+    """Whether an entry wrote into the status of a line that the candidate of this rollout was promoted."""
+
+    def tells(entry: Entry) -> bool:
+        if (entry.resource, entry.subresource) != ("servinglines", "status") or not isinstance(entry.request, dict):
+            return False
+        return bool((entry.request.get("status", {}).get("promotedProfile") or {}).get("rollout") == rollout)
+
+    return tells
 
 
 def _about(entry: Entry) -> str:
