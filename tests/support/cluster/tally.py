@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tests.support.cluster.audit import WRITES, AuditLog, Entry
 from tests.support.cluster.users import GATE, User
 
+LOGGED_SECONDS = 60.0  # within which a request that was answered stands in the audit log
 OURS = ("servinglines", "profilerollouts")
 
 
@@ -20,12 +22,20 @@ class Stretch:
         self._last: int | None = None
 
     def close(self, at: Callable[[Entry], bool] | None = None) -> Stretch:
-        """What comes later does not count; `at` says after which of its entries, which must be there."""
-        found = self._audit.entries()
-        self._last = len(found)
-        if at is not None:
-            self._last = next(place for place in range(self._first, len(found)) if at(found[place])) + 1
+        """What comes later does not count; `at` says after which of its entries. Where a reader may see what a request
+        did before the log has it, that is waited for."""
+        if at is None:
+            self._last = len(self._audit.entries())
+            return self
+        end = time.monotonic() + LOGGED_SECONDS
+        while (place := next((n for n, entry in enumerate(self._since()) if at(entry)), None)) is None:
+            assert time.monotonic() < end, f"not in the audit log: {self.requests()}"
+            time.sleep(0.1)
+        self._last = self._first + place + 1
         return self
+
+    def _since(self) -> Sequence[Entry]:
+        return self._audit.entries()[self._first :]
 
     def entries(self) -> Sequence[Entry]:
         """The user's requests in it."""
